@@ -17,7 +17,6 @@ pub struct Batch {
 
 impl Batch {
     /// Its tasks, when the job's id is known.
-    #[must_use]
     pub fn tasks(&self, attempt: u32, job: u64, now_unix_s: u64) -> Vec<TaskRecord> {
         self.elements
             .iter()
@@ -35,7 +34,6 @@ impl Batch {
 
 /// Array jobs for these tasks, in order, first attempts first, each with its attempt and with
 /// indexes below the limit of the cluster.
-#[must_use]
 pub fn arrays(asks: &[Ask], max_array: u32) -> Vec<(u32, Batch)> {
     let mut by_attempt: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for ask in asks {

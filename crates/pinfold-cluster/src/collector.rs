@@ -204,7 +204,6 @@ impl Collector {
     }
 
     /// The study and its cells.
-    #[must_use]
     pub fn loaded(&self) -> &Loaded {
         &self.loaded
     }
@@ -216,7 +215,6 @@ impl Collector {
     }
 
     /// Number of trials in the store, and of the whole run.
-    #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         (self.done, self.prediction.block_trials * u64::from(self.last_block()))
     }
@@ -232,7 +230,6 @@ impl Collector {
     }
 
     /// True if nothing is missing.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         self.missing.iter().take(self.last_block() as usize).all(|missing| *missing == 0)
     }
@@ -257,7 +254,6 @@ impl Collector {
     }
 
     /// Number of parts that are held back because the scheduler accepts no more tasks.
-    #[must_use]
     pub fn count_kept_back(&self) -> usize {
         if self.room.is_short() { self.waiting.range(..self.end()).count() } else { 0 }
     }
@@ -289,7 +285,6 @@ impl Collector {
     }
 
     /// Number of outstanding tasks.
-    #[must_use]
     pub fn out(&self) -> usize {
         self.out.len()
     }

@@ -48,7 +48,6 @@ pub struct Options {
 
 impl Options {
     /// Options of a run with this key.
-    #[must_use]
     pub fn new(key: String) -> Self {
         Self { format: OPTIONS.to_owned(), key, ..Self::default() }
     }
@@ -262,7 +261,6 @@ pub enum ResultError {
 
 impl ResultError {
     /// True if no further result can be better, so that the study must stop.
-    #[must_use]
     pub fn ends_the_study(&self) -> bool {
         match self {
             ResultError::Version { .. } | ResultError::Node { .. } => true,
@@ -276,7 +274,6 @@ impl ResultError {
     }
 
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             ResultError::Version { .. } => Some(
@@ -307,7 +304,6 @@ pub fn failure_of(error: &ResultError) -> Failure {
 }
 
 /// Digest of the text of a study and the form that is run.
-#[must_use]
 pub fn study_digest(toml: &str, form: &Form) -> String {
     hex(format!("{form}\n{toml}").as_bytes())
 }
@@ -338,7 +334,6 @@ pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
 }
 
 /// A line followed by the line with its digest.
-#[must_use]
 pub fn seal(line: &str) -> String {
     format!("{line}\n{END}{}\n", hex(line.as_bytes()))
 }

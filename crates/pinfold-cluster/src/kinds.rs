@@ -8,7 +8,6 @@ use crate::slurm;
 pub const KINDS: &[Kind] = &[slurm::KIND];
 
 /// The batch system of a run; a store that names none is for the first one.
-#[must_use]
 pub fn kind_of(options: &Options) -> &'static Kind {
     KINDS.iter().find(|kind| options.scheduler.as_deref() == Some(kind.name)).unwrap_or(&KINDS[0])
 }

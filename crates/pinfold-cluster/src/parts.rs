@@ -33,7 +33,6 @@ pub struct Parts {
 
 impl Parts {
     /// The parts of a study.
-    #[must_use]
     pub fn new(study: &Study, cells: &Cells) -> Self {
         let mut sets = Sets((0..cells.all.len()).collect());
         for (index, cell) in cells.running() {
@@ -71,7 +70,6 @@ impl Parts {
     }
 
     /// Number of parts in each block.
-    #[must_use]
     pub fn per_block(&self) -> u32 {
         self.per_block
     }
@@ -83,7 +81,6 @@ impl Parts {
     }
 
     /// The block of a part.
-    #[must_use]
     pub fn block_of(&self, number: u32) -> u32 {
         number.checked_div(self.per_block).unwrap_or(0)
     }
@@ -96,7 +93,6 @@ impl Parts {
     }
 
     /// All parts of a block.
-    #[must_use]
     pub fn block(&self, study: &Study, cells: &Cells, block: u32) -> Vec<Part> {
         let first = block.saturating_mul(self.per_block);
         let mut parts: Vec<Part> = (0..self.per_block)
@@ -118,7 +114,6 @@ impl Parts {
     }
 
     /// The part with this number.
-    #[must_use]
     pub fn part(&self, study: &Study, cells: &Cells, number: u32) -> Option<Part> {
         let block = self.block_of(number);
         if number >= self.count() {

@@ -39,7 +39,6 @@ pub struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     /// Without progress for this time (ns), the caller must give up.
-    #[must_use]
     pub fn new(scheduler: &'a dyn Scheduler, limit_ns: Option<u64>) -> Self {
         let now = SystemClock.now_ns();
         let reported = BTreeSet::new();
@@ -47,7 +46,6 @@ impl<'a> Patience<'a> {
     }
 
     /// Reason why tasks are not submitted, in addition to the scheduler's reasons for pending ones.
-    #[must_use]
     pub fn no_room(&self) -> String {
         format!("{} accepts no more jobs", self.scheduler.name())
     }

@@ -24,13 +24,11 @@ pub struct QueueLimit {
 
 impl QueueLimit {
     /// A limit of at most this number, while the scheduler accepts them.
-    #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most, found: None, again_ns: 0, wait_ns: FIRST_WAIT_NS }
     }
 
     /// Number of tasks that may be outstanding now.
-    #[must_use]
     pub fn at(&self, now_ns: u64) -> usize {
         match self.found {
             None => self.most,
@@ -40,7 +38,6 @@ impl QueueLimit {
     }
 
     /// True if a rejection holds back tasks.
-    #[must_use]
     pub fn is_short(&self) -> bool {
         self.found.is_some()
     }

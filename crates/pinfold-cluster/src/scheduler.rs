@@ -111,7 +111,6 @@ pub struct ClusterOffer {
 
 impl ClusterOffer {
     /// Number of nodes that can run jobs, now or after the running ones.
-    #[must_use]
     pub fn up(&self) -> usize {
         self.nodes.iter().filter(|node| node.is_up).count()
     }

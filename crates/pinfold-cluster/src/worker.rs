@@ -57,7 +57,6 @@ impl JobStudy {
 
 /// The differences that prevent this node from running a design of the first node; `None` if there
 /// are none.
-#[must_use]
 pub fn differences(
     scout: &JobStudy,
     first: &NodeProperties,

@@ -17,7 +17,6 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// What the user can do about the error, if anything.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         self.hint.clone()
     }

@@ -14,7 +14,6 @@ pub struct Fault {
 
 impl Fault {
     /// A fault without a hint.
-    #[must_use]
     pub fn new(at: usize, why: String) -> Self {
         Self { at, why, hint: None }
     }

@@ -32,7 +32,6 @@ pub enum ValueKind {
 
 impl Value {
     /// A word of the command line: a number or a boolean if it has that form, else a text.
-    #[must_use]
     pub fn guess(word: &str, at: usize) -> Self {
         let what = match (word, word.parse::<i64>()) {
             ("true", _) => ValueKind::Truth(true),
@@ -69,7 +68,6 @@ impl Value {
     }
 
     /// The fault that the value does not have the kind that the key needs.
-    #[must_use]
     pub fn not(&self, key: &str, wanted: &str) -> Fault {
         let found = match &self.what {
             ValueKind::Text(text) => format!("{text:?}"),

@@ -30,7 +30,6 @@ pub(super) const FORMAT: Format = Format {
 
 /// The parameters on one line, with comments on how to set them, their requirements and their
 /// costs.
-#[must_use]
 pub fn cmdline(plan: &Plan, topology: &Topology) -> String {
     let mut text = format!("# {}\n", headline(plan));
     let reserved = Reserved::new(plan, topology);

@@ -69,7 +69,6 @@ impl Format {
     }
 
     /// The text after those of several vnodes: what the host needs for all of them together.
-    #[must_use]
     pub fn together(&self, plan: &Plan) -> String {
         self.together.map_or_else(String::new, |write| write(plan))
     }
@@ -93,7 +92,6 @@ impl Format {
     }
 
     /// The line before the text of one of several vnodes.
-    #[must_use]
     pub fn mark(&self, vnode: &str) -> String {
         let name: String = vnode
             .chars()

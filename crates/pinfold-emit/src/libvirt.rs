@@ -249,7 +249,6 @@ pub(super) fn mode_of(memory: &MemoryPlan) -> &'static str {
 }
 
 /// `<memnode>`: a cell's memory on these nodes.
-#[must_use]
 pub fn memnode_line(cell: u32, mode: &str, nodes: &[NodeId]) -> String {
     format!("<memnode cellid='{cell}' mode='{mode}' nodeset='{}'/>", node_list(nodes))
 }
@@ -290,7 +289,6 @@ fn is_on_one_node(topology: &Topology, pus: &CpuSet) -> bool {
 /// The mode of a binding to these nodes: `interleave` over several, so that no vCPU is far from all
 /// of the memory; `strict` if some have no CPUs: the kernel then takes the pages of the nearest
 /// nodes first, and the others only for what does not fit.
-#[must_use]
 pub fn mode_of_nodes(nodes: &[NodeId], topology: &Topology) -> &'static str {
     if nodes.len() > 1
         && nodes.iter().all(|id: &NodeId| {

@@ -31,7 +31,6 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// `tuned.conf` of a profile, with its path in the first line.
-#[must_use]
 pub fn tuned(plan: &Plan, topology: &Topology) -> String {
     let name = match plan.vnodes.as_slice() {
         [only] => plain_name(only),

@@ -26,7 +26,6 @@ impl Cost {
     /// True for a value that a reference run can produce. An overhead is at most a quarter of the
     /// longest measured period (10 ms), and an interrupt entry is at most the longest period of a
     /// stall.
-    #[must_use]
     pub fn is_plausible(&self) -> bool {
         self.extra_ns.iter().all(|extra| extra.unsigned_abs() <= 2_500_000)
             && self.entry_ns <= 1_000_000

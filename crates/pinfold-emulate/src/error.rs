@@ -120,7 +120,6 @@ impl SpeedError {
     }
 
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             SpeedError::Unavailable { hint, .. }

@@ -94,7 +94,6 @@ fn no_userspace(host: &dyn Host, policies: &[String]) -> Option<String> {
 }
 
 /// Why a method is not available on a host; `None` if it is.
-#[must_use]
 pub fn refusal(method: Method, facts: &Facts) -> Option<String> {
     if !facts.is_root {
         return Some("it needs root".to_owned());
@@ -121,7 +120,6 @@ fn refuse_freezer(facts: &Facts) -> Option<String> {
 
 /// The preferred method that a host supports. [`Method::Inject`] is never selected, because it
 /// needs a recorded load.
-#[must_use]
 pub fn best(facts: &Facts) -> Option<Method> {
     let all = METHODS.iter().map(|info| info.method).filter(|method| *method != Method::Inject);
     all.into_iter().find(|method| refusal(*method, facts).is_none())

@@ -44,7 +44,6 @@ pub struct Node {
 
 impl Node {
     /// A vnode with new groups and these cores, slowed by the corrected variant of a method.
-    #[must_use]
     pub fn new(name: &str, method: Method, cores: Vec<(PuId, Speed)>) -> Self {
         Self {
             name: name.to_owned(),
@@ -61,7 +60,6 @@ impl Node {
     }
 
     /// Its CPUs.
-    #[must_use]
     pub fn pus(&self) -> CpuSet {
         self.cores.iter().map(|(pu, _)| *pu).collect()
     }

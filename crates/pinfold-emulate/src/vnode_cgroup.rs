@@ -43,7 +43,6 @@ pub struct VnodeCgroup {
 
 impl VnodeCgroup {
     /// The directories without duplicates.
-    #[must_use]
     pub fn directories(&self) -> Vec<String> {
         let all = [&self.cpuset, &self.cpu, &self.freezer, &self.perf];
         let once: BTreeSet<&String> = all.into_iter().flatten().collect();

@@ -92,7 +92,6 @@ impl ExitsError {
     }
 
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             ExitsError::LockedDown { .. } => {

@@ -21,7 +21,6 @@ pub struct Expected {
 
 impl Expected {
     /// The mismatch, if there is one.
-    #[must_use]
     pub fn wrong(&self) -> Option<String> {
         let counted = self.counted.filter(|counted| *counted != self.expected)?;
         Some(format!("{counted} of {} {}", self.expected, self.what))
@@ -29,7 +28,6 @@ impl Expected {
 }
 
 /// The expected and counted exits of each type in a table of [`WORK`].
-#[must_use]
 pub fn expected(table: &ExitTable) -> Vec<Expected> {
     let counted = |names: &[&str]| -> u64 {
         let is_one = |name: &str| {

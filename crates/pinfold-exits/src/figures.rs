@@ -13,7 +13,6 @@ use crate::table::{ASLEEP, ExitTable, Kind, PREEMPTED, Row, Vcpu};
 /// `vcpu` (an index, or `all`), `level` and `statistic` (`count`, `per-second`, `mean`, `shortest`,
 /// `longest`, `sum`, `deviation`, `share`). Unknown numbers have no figure. Where times are known,
 /// a vCPU that never lost its CPU has `DESCHEDULED` figures of 0, so that a rule can subtract them.
-#[must_use]
 pub fn figures(table: &ExitTable) -> Vec<Figure> {
     let mut all = Vec::new();
     for vcpu in [&table.total].into_iter().chain(&table.vcpus) {

@@ -67,7 +67,6 @@ pub struct VcpuThread {
 }
 
 /// Only exits and their times, which has the lowest overhead.
-#[must_use]
 pub fn timed(source: ExitSource) -> ExitScope {
     ExitScope { source, addresses: false, distributor: VIRT_DISTRIBUTOR }
 }

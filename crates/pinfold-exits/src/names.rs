@@ -20,7 +20,6 @@ pub enum Architecture {
 
 impl Architecture {
     /// The architecture of this program; `None` if exits have no names on it.
-    #[must_use]
     pub fn here() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" | "x86" => Some(Architecture::X86),
@@ -32,7 +31,6 @@ impl Architecture {
 }
 
 /// Name of an exit in tables.
-#[must_use]
 pub fn name(source: ExitSource, architecture: Option<Architecture>, key: ExitKey) -> String {
     let low = key.reason & 0xffff_ffff;
     let high = key.reason >> 32;

@@ -72,7 +72,6 @@ pub struct Vcpu {
 impl Vcpu {
     /// Sum of the counts of all exit rows. At level C these overlap, because an exit can be in
     /// several counters.
-    #[must_use]
     pub fn exits(&self) -> u64 {
         self.rows.iter().filter(|row| row.kind == Kind::Exit).map(|row| row.count).sum()
     }
@@ -132,7 +131,6 @@ pub struct ExitTable {
 
 impl ExitTable {
     /// Share of the vCPUs' time that the observation took, if its cost was measured.
-    #[must_use]
     pub fn cost_share(&self) -> Option<f64> {
         let time = self.duration_ns as f64 * self.vcpus.len() as f64;
         let cost = self.cost.as_ref()?.per_event_ns.median;

@@ -92,7 +92,6 @@ pub struct SimClock {
 
 impl SimClock {
     /// A clock with the current time `now_ns`.
-    #[must_use]
     pub fn at(now_ns: u64) -> Self {
         Self { now_ns: AtomicU64::new(now_ns), ..Self::default() }
     }

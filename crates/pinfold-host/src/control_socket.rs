@@ -80,7 +80,6 @@ impl ControlSocket {
     }
 
     /// Accepts the next connection of a permitted user, without blocking; `None` if there is none.
-    #[must_use]
     pub fn answer(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;

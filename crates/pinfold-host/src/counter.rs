@@ -157,7 +157,6 @@ impl Counter {
     }
 
     /// True if threads that this one creates are counted too.
-    #[must_use]
     pub fn follows_clone_events(&self) -> bool {
         self.follows
     }

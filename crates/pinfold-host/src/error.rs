@@ -5,7 +5,6 @@ use std::io;
 use pinfold_model::Setting;
 
 /// An error followed by its causes; a cause with which the text already ends is not repeated.
-#[must_use]
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -145,7 +144,6 @@ impl HostError {
     }
 
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let errno = self.errno();
         let hint = match self {
@@ -184,7 +182,6 @@ impl HostError {
     }
 
     /// The kernel's error number, if there is one.
-    #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
             HostError::File { source, .. }
@@ -199,7 +196,6 @@ impl HostError {
     }
 
     /// True if this process lacks the permission.
-    #[must_use]
     pub fn is_permission(&self) -> bool {
         matches!(self.errno(), Some(libc::EACCES | libc::EPERM))
     }

@@ -48,7 +48,6 @@ pub struct EventWatcher {
 
 impl EventWatcher {
     /// A watcher that watches nothing yet.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

@@ -90,7 +90,6 @@ fn make_dirs_as(path: &str, mode: Mode) -> Result<(), HostError> {
 
 /// Why the path is neither a file on a disk nor a directory, if it exists: a pipe, a device, or a
 /// file of the kernel, whose reading may wait for ever (`/proc/kmsg`).
-#[must_use]
 pub fn why_not_plain(path: &str) -> Option<&'static str> {
     // `NonBlock` and no reading: opening a pipe without a writer would wait.
     let stat = rustix::fs::stat(path).ok()?;
@@ -113,7 +112,6 @@ pub fn why_not_plain(path: &str) -> Option<&'static str> {
 const OF_KERNEL: [u64; 6] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x27_e0eb, 0x6367_7270];
 
 /// True if the path exists; false for a dangling link.
-#[must_use]
 pub fn exists(path: &str) -> bool {
     rustix::fs::stat(path).is_ok()
 }
@@ -126,7 +124,6 @@ pub fn is_dir(path: &str) -> bool {
 }
 
 /// Size of a file in bytes; `None` if it cannot be read.
-#[must_use]
 pub fn size(path: &str) -> Option<u64> {
     rustix::fs::stat(path).ok().and_then(|stat| u64::try_from(stat.st_size).ok())
 }

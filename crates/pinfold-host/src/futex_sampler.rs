@@ -65,7 +65,6 @@ pub struct FutexSamples {
 
 impl FutexSamples {
     /// Share of the samples inside `futex(2)`, 0 to 1; `None` without samples.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.all > 0).then(|| self.inside as f64 / self.all as f64)
     }

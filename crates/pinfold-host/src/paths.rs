@@ -9,7 +9,6 @@
 macro_rules! paths {
     ($($(#[$doc:meta])* $name:ident($($parameter:ident: $kind:ty),*) = $head:tt$(($($rest:tt)*))?;)*) => {
         $($(#[$doc])*
-        #[must_use]
         pub fn $name($($parameter: $kind),*) -> String {
             paths!(@ $head$(($($rest)*))?)
         })*
@@ -90,7 +89,6 @@ paths! {
 }
 
 /// Number of huge pages of one size in a node's pool.
-#[must_use]
 pub fn node_huge_pages(node: NodeId, page_bytes: u64) -> String {
     format!("{}/hugepages-{}kB/nr_hugepages", node_hugepages_dir(node), page_bytes / 1024)
 }
@@ -209,7 +207,6 @@ paths! {
 // cgroup v2: https://docs.kernel.org/admin-guide/cgroup-v2.html
 
 /// A file of a cgroup.
-#[must_use]
 pub fn cgroup_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
 }
@@ -295,7 +292,6 @@ paths! {
 }
 
 /// A file of the root group of resctrl or of another group.
-#[must_use]
 pub fn resctrl_file(group: &str, file: &str) -> String {
     format!("{}/{file}", group.trim_end_matches('/'))
 }
@@ -336,7 +332,6 @@ pub fn foreign_places() -> &'static [&'static str] {
 
 /// True for the NUMA node file of a PCI device below its bus:
 /// `/sys/devices/pci0000:00/…/numa_node`.
-#[must_use]
 pub fn is_numa_node_of_pci(path: &str) -> bool {
     path.starts_with("/sys/devices/pci") && path.ends_with("/numa_node")
 }
@@ -356,7 +351,6 @@ paths! {
 /// Drop-in files in which `systemctl set-property` stores one property of a unit: of a regular
 /// unit, and of a transient one (`systemd-run`). No kernel paths, but this crate restores them.
 /// <https://www.freedesktop.org/software/systemd/man/latest/systemctl.html>
-#[must_use]
 pub fn systemd_drop_ins(unit: &str, property: &str, lifetime: Lifetime) -> [String; 2] {
     let control = match lifetime {
         Lifetime::Running => "/run/systemd/system.control",

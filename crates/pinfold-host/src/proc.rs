@@ -30,7 +30,6 @@ impl ProcError {
     }
 
     /// Converts to the error of a read of `path`.
-    #[must_use]
     pub fn at(&self, path: &str) -> crate::HostError {
         crate::HostError::Unexpected { path: path.to_owned(), why: self.to_string() }
     }

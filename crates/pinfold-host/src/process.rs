@@ -68,7 +68,6 @@ impl AsFd for ProcessEnd {
 }
 
 /// True if the effective user is root.
-#[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -81,7 +80,6 @@ pub fn involuntary_switches_of_children() -> u64 {
 }
 
 /// Effective user ID.
-#[must_use]
 pub fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -93,7 +91,6 @@ pub fn own_pid() -> Tid {
 }
 
 /// TID of the calling thread.
-#[must_use]
 pub fn own_tid() -> Tid {
     tid_of(rustix::thread::gettid())
 }
@@ -149,7 +146,6 @@ pub fn become_subreaper() -> Result<(), HostError> {
 }
 
 /// True if a child of this process has ended and is not yet reaped.
-#[must_use]
 pub fn has_ended_child() -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(rustix::process::waitid(WaitId::All, options), Ok(Some(_)))
@@ -194,7 +190,6 @@ pub fn task_alive(host: &dyn Host, task: TaskId) -> Result<bool, HostError> {
 
 /// Finds a program like a shell: `name` itself if it contains a slash, else the first executable
 /// file with that name in `PATH`.
-#[must_use]
 pub fn find_program(name: &str) -> Option<String> {
     if name.contains('/') {
         return is_program(name).then(|| name.to_owned());

@@ -52,13 +52,11 @@ struct Notes {
 
 impl<'h> RecordingHost<'h> {
     /// Wraps `inner`.
-    #[must_use]
     pub fn new(inner: &'h dyn Host) -> Self {
         Self { inner, notes: Mutex::default() }
     }
 
     /// The accesses so far, in order.
-    #[must_use]
     pub fn accesses(&self) -> Vec<Access> {
         self.notes().accesses.clone()
     }

@@ -72,7 +72,6 @@ pub struct Systemd {
 
 impl Systemd {
     /// A client with a timeout per call, in nanoseconds.
-    #[must_use]
     pub fn new(timeout_ns: u64) -> Self {
         Self { program: "systemctl".to_owned(), timeout_ns, root: String::new() }
     }
@@ -101,7 +100,6 @@ impl Systemd {
     }
 
     /// True if systemd is the init system and thus manages the cgroup tree (`sd_booted(3)`).
-    #[must_use]
     pub fn owns(host: &dyn Host) -> bool {
         host.exists(&paths::systemd_booted())
     }

@@ -65,7 +65,6 @@ enum Node {
 
 impl SnapshotHost {
     /// An empty tree.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -84,7 +83,6 @@ impl SnapshotHost {
     }
 
     /// True if a tree can contain the path; longer or deeper paths are omitted.
-    #[must_use]
     pub fn holds(path: &str) -> bool {
         path.len() <= MAX_PATH && names_of(path).len() <= MAX_DEPTH
     }
@@ -131,7 +129,6 @@ impl SnapshotHost {
     }
 
     /// Number of entries that are not directories.
-    #[must_use]
     pub fn len(&self) -> usize {
         fn count(directory: &Directory) -> usize {
             directory
@@ -146,7 +143,6 @@ impl SnapshotHost {
     }
 
     /// True if the tree has no entries except directories.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.is_empty()
     }

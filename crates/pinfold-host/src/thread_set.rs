@@ -31,7 +31,6 @@ impl ThreadSet {
     /// Reads the fingerprint; call it before the threads are listed. `None` if the process has
     /// ended, or if the kernel does not report the newest PID (without
     /// `CONFIG_CHECKPOINT_RESTORE`).
-    #[must_use]
     pub fn read(host: &dyn Host, pid: Tid) -> Option<Self> {
         let newest = host.read_text(&paths::sysctl_kernel("ns_last_pid")).ok()?;
         let links = host.link_count(&paths::task_dir(pid)).ok()?;

@@ -39,7 +39,6 @@ const MOST_ADVISED: usize = 16;
 /// assert!(diagnostics.iter().any(|diagnostic| diagnostic.what.contains("CPU 2")));
 /// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
 /// ```
-#[must_use]
 pub fn lint(layouts: &[Layout], topology: &Topology) -> Vec<Diagnostic> {
     lint_under(layouts, topology, &Request::from_vnodes(Vec::new())).diagnostics
 }

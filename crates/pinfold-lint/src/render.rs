@@ -41,7 +41,6 @@ const MOST_LINES: usize = 40;
 /// assert!(text.contains("vm.xml:1"));
 /// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
 /// ```
-#[must_use]
 pub fn render(
     layouts: &[Layout],
     diagnostics: &[Diagnostic],
@@ -68,7 +67,6 @@ pub fn render(
 }
 
 /// Number of findings of each severity, in one line.
-#[must_use]
 pub fn counts(diagnostics: &[Diagnostic]) -> String {
     let parts: Vec<String> = [
         (count_of(diagnostics, Severity::Problem), "problem"),

@@ -41,7 +41,6 @@ struct ReviewPlace {
 
 impl Review {
     /// The review of these placements.
-    #[must_use]
     pub fn new(layouts: &[Layout], diagnostics: &[Diagnostic]) -> Self {
         Self {
             format: FORMAT,

@@ -47,7 +47,6 @@ impl fmt::Display for Command {
 }
 
 /// Quotes an argument for sh; NUL, which no argument can contain, is dropped.
-#[must_use]
 pub fn quote(argument: &str) -> String {
     if !argument.is_empty()
         && argument
@@ -61,7 +60,6 @@ pub fn quote(argument: &str) -> String {
 
 /// Splits as `env -S` does: at blanks outside quotes. A backslash makes the next character literal;
 /// `\_` is a blank. Variables (`${NAME}`) are kept as written.
-#[must_use]
 pub fn split_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;

@@ -61,7 +61,6 @@ impl std::error::Error for CpuSetError {}
 
 impl CpuSet {
     /// The empty set.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -73,7 +72,6 @@ impl CpuSet {
     }
 
     /// The CPUs `0..count`.
-    #[must_use]
     pub fn first_n(count: u32) -> Self {
         (0..count).map(PuId).collect()
     }
@@ -139,7 +137,6 @@ impl CpuSet {
     }
 
     /// The set in the kernel's mask format: 32-bit hex words, high first, separated by commas.
-    #[must_use]
     pub fn to_mask(&self) -> String {
         let mut halves: Vec<u32> = self
             .words()
@@ -159,7 +156,6 @@ impl CpuSet {
     }
 
     /// The set as 64-bit words, low CPUs first.
-    #[must_use]
     pub fn words(&self) -> Vec<u64> {
         let mut words = vec![0; self.skipped];
         words.extend_from_slice(&self.words);
@@ -175,7 +171,6 @@ impl CpuSet {
     }
 
     /// The set from 64-bit words, low CPUs first.
-    #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
         Self::from_parts(0, words.to_vec())
     }
@@ -208,7 +203,6 @@ impl CpuSet {
     }
 
     /// True if the CPU is in the set.
-    #[must_use]
     pub fn contains(&self, pu: PuId) -> bool {
         work::count();
         self.word(pu.index() / 64) & (1 << (pu.0 % 64)) != 0
@@ -221,7 +215,6 @@ impl CpuSet {
     }
 
     /// Number of CPUs.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -260,7 +253,6 @@ impl CpuSet {
     }
 
     /// CPUs in either set.
-    #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.add(other);
@@ -275,7 +267,6 @@ impl CpuSet {
     }
 
     /// CPUs in `self` but not in `other`.
-    #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         if self.is_disjoint(other) {
             return self.clone();
@@ -285,7 +276,6 @@ impl CpuSet {
     }
 
     /// True if every CPU of `self` is in `other`.
-    #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         // The first and the last word have a CPU.
         if !self.is_empty() && (self.skipped < other.skipped || other.end() < self.end()) {
@@ -296,7 +286,6 @@ impl CpuSet {
     }
 
     /// True if the sets share no CPU.
-    #[must_use]
     pub fn is_disjoint(&self, other: &Self) -> bool {
         let (_, own, others) = self.shared_words(other);
         own.iter().zip(others).all(|(own, other)| own & other == 0)

@@ -56,7 +56,6 @@ impl Method {
     }
 
     /// The method with this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
@@ -212,7 +211,6 @@ impl Variant {
     }
 
     /// The variant with this name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|variant| variant.name() == name)
     }
@@ -343,7 +341,6 @@ pub struct EmulatedVnode {
 
 impl EmulatedVnode {
     /// Its CPUs.
-    #[must_use]
     pub fn cpus(&self) -> CpuSet {
         self.pus.iter().map(|(pu, _)| *pu).collect()
     }

@@ -46,7 +46,6 @@ impl Family {
     }
 
     /// The family with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Family> {
         Family::ALL.into_iter().find(|family| family.name() == name)
     }

@@ -15,7 +15,6 @@ use crate::text;
 
 /// Folds `words` after the prefix `first`; further lines begin with `below`. Lines have at most
 /// `columns` columns where words and commands allow it.
-#[must_use]
 pub fn folded(first: &str, below: &str, words: &str, columns: usize) -> String {
     let mut sheet =
         Lines { text: first.to_owned(), below, columns, used: width(first), is_open: true };
@@ -175,7 +174,6 @@ fn groups(line: &str) -> Vec<&str> {
 }
 
 /// Number of columns that a text takes; colour sequences (`ESC [ … m`) take none.
-#[must_use]
 pub fn width(text: &str) -> usize {
     let coloured = text.split("\u{1b}[").skip(1);
     let codes = coloured.map(|code| 2 + code.find('m').map_or(0, |end| end + 1));

@@ -28,7 +28,6 @@ impl Isa {
     }
 
     /// The instruction set with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Isa> {
         Isa::ALL.into_iter().find(|isa| isa.name() == name)
     }
@@ -53,7 +52,6 @@ impl Isa {
     }
 
     /// The host's instruction set, for which this program was compiled; `None` if it is not listed.
-    #[must_use]
     pub fn of_host() -> Option<Isa> {
         Isa::ALL.into_iter().find(|isa| isa.gnu_name() == std::env::consts::ARCH)
     }

@@ -109,7 +109,6 @@ impl Unit {
     }
 
     /// The unit with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Unit> {
         Unit::ALL.into_iter().find(|unit| unit.name() == name)
     }
@@ -170,7 +169,6 @@ impl Metric {
     }
 
     /// The metric with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Metric> {
         Metric::ALL.into_iter().find(|metric| metric.name() == name)
     }
@@ -223,7 +221,6 @@ pub struct Series {
 
 impl Series {
     /// A complete series of CPU 0: measured during the whole of `duration_ns`, without flags.
-    #[must_use]
     pub fn new(metric: Metric, duration_ns: u64, samples: Vec<f64>) -> Self {
         Self {
             metric,

@@ -32,7 +32,6 @@ const UNITS: [(&str, f64); 22] = [
 ];
 
 /// Compares two labels or levels.
-#[must_use]
 pub fn natural_order(one: &str, other: &str) -> Ordering {
     match (quantity(one), quantity(other)) {
         (Some(a), Some(b)) => a.total_cmp(&b),
@@ -44,7 +43,6 @@ pub fn natural_order(one: &str, other: &str) -> Ordering {
 }
 
 /// Compares two sets of labels, name by name.
-#[must_use]
 pub fn natural_labels(
     one: &BTreeMap<String, String>,
     other: &BTreeMap<String, String>,

@@ -46,7 +46,6 @@ const SHOWN: [&str; 37] = [
 ];
 
 /// Reduces a kernel command line to the parameters that control the use of CPUs and memory.
-#[must_use]
 pub fn scrubbed_parameters(text: &str) -> String {
     let kept: Vec<&str> = text
         .split_ascii_whitespace()

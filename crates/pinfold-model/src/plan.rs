@@ -39,7 +39,6 @@ pub struct GuestTopology {
 
 impl GuestTopology {
     /// Number of vCPUs of this topology.
-    #[must_use]
     pub fn vcpus(&self) -> u32 {
         self.sockets * self.cores * self.threads
     }
@@ -124,7 +123,6 @@ pub struct VnodePlan {
 
 impl VnodePlan {
     /// The plan of a role; a role without an entry uses that of the emulator.
-    #[must_use]
     pub fn thread(&self, role: &Role) -> Option<&ThreadPlan> {
         self.threads
             .iter()
@@ -138,7 +136,6 @@ impl VnodePlan {
     }
 
     /// True if it has vCPUs, each with one CPU.
-    #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.vcpus().next().is_some() && self.vcpus().all(|thread| thread.pus.len() == 1)
     }
@@ -313,7 +310,6 @@ impl Plan {
     /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
     /// the threads of the others and the idle siblings of their CPUs, and the housekeeping is that
     /// of the whole.
-    #[must_use]
     pub fn alone(&self, vnode: &VnodePlan) -> Plan {
         let mut of_others = CpuSet::new();
         for other in self.vnodes.iter().filter(|other| other.name != vnode.name) {
@@ -334,7 +330,6 @@ impl Plan {
     }
 
     /// The name of a role in messages, prefixed with its vnode's name if the plan has several.
-    #[must_use]
     pub fn role_name(&self, vnode: &VnodePlan, role: &Role) -> String {
         match self.vnodes.len() {
             0 | 1 => role.to_string(),
@@ -343,7 +338,6 @@ impl Plan {
     }
 
     /// All CPUs that any vnode may use.
-    #[must_use]
     pub fn pus(&self) -> CpuSet {
         let mut all = CpuSet::new();
         for (_, thread) in self.threads() {
@@ -354,7 +348,6 @@ impl Plan {
 
     /// True if both plans give every role of every vnode the same CPUs, policy, memory and speed,
     /// with the same housekeeping, isolation and tunables. Names and reasons may differ.
-    #[must_use]
     pub fn same_placement(&self, other: &Plan) -> bool {
         let vnode = |vnode: &VnodePlan| {
             let threads: Vec<_> = vnode
@@ -376,7 +369,6 @@ impl Plan {
 
 /// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables; with the vnodes' names if there
 /// are several.
-#[must_use]
 pub fn pins_of(plan: &Plan) -> String {
     match plan.vnodes.as_slice() {
         [only] => of_vnode(only),

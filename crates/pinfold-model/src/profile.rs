@@ -20,7 +20,6 @@ pub struct ProfileRow {
 
 impl ProfileRow {
     /// The part before `=`.
-    #[must_use]
     pub fn key(&self) -> &'static str {
         self.words.split_once('=').map_or(self.words, |(key, _)| key)
     }

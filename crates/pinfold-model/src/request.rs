@@ -72,7 +72,6 @@ impl VmRequest {
     }
 
     /// A request with this number of vCPUs and default values.
-    #[must_use]
     pub fn from_vcpus(vcpus: VcpuCount) -> Self {
         Self {
             vcpus,
@@ -165,7 +164,6 @@ pub struct VnodeRequest {
 
 impl VnodeRequest {
     /// A virtual machine with default values.
-    #[must_use]
     pub fn vm(name: &str, vm: VmRequest) -> Self {
         Self::new(name, Work::Vm(vm))
     }
@@ -283,7 +281,6 @@ pub struct Load {
 
 impl Request {
     /// A request for these vnodes with default values.
-    #[must_use]
     pub fn from_vnodes(vnodes: Vec<VnodeRequest>) -> Self {
         Self {
             vnodes,

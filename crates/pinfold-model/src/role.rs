@@ -136,7 +136,6 @@ static TASK: RoleKind = RoleKind {
 
 impl RoleKind {
     /// The kind with this name, or of the role with this text: `vcpu`, `vcpu(1)`.
-    #[must_use]
     pub fn of_text(text: &str) -> Option<&'static RoleKind> {
         let name = text.split_once('(').map_or(text, |(name, _)| name);
         ROLES.into_iter().find(|kind| kind.name == name)
@@ -154,7 +153,6 @@ impl RoleKind {
     }
 
     /// True if its roles are numbered.
-    #[must_use]
     pub fn is_numbered(&self) -> bool {
         matches!(self.make, Make::Number(_))
     }
@@ -166,7 +164,6 @@ impl RoleKind {
     }
 
     /// True for vCPUs and tasks: the threads that do the user's work.
-    #[must_use]
     pub fn runs_work(&self) -> bool {
         matches!(self.class, RoleClass::Vcpu | RoleClass::Task)
     }
@@ -185,7 +182,6 @@ pub enum RoleArgument<'r> {
 
 impl Role {
     /// Its kind and its argument.
-    #[must_use]
     pub fn parts(&self) -> (&'static RoleKind, RoleArgument<'_>) {
         match self {
             Role::Vcpu(index) => (&VCPU, RoleArgument::Number(*index)),
@@ -198,7 +194,6 @@ impl Role {
     }
 
     /// Its kind.
-    #[must_use]
     pub fn kind(&self) -> &'static RoleKind {
         self.parts().0
     }
@@ -219,7 +214,6 @@ impl Role {
     }
 
     /// Parses the `Display` form: `vcpu(1)`, `emulator`.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('(') {
             Some((name, rest)) => Self::from_name(name, Some(rest.strip_suffix(')')?)),
@@ -228,7 +222,6 @@ impl Role {
     }
 
     /// True for the role's name (`vcpu(1)`) and for the name of its kind (`vcpu`).
-    #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         let (kind, argument) = self.parts();
         argument != RoleArgument::None && kind.name == name || self.to_string() == name
@@ -241,13 +234,11 @@ impl Role {
     }
 
     /// ID of an iothread.
-    #[must_use]
     pub fn iothread(&self) -> Option<&str> {
         if let Role::Iothread(id) = self { Some(id) } else { None }
     }
 
     /// True for a vCPU.
-    #[must_use]
     pub fn is_vcpu(&self) -> bool {
         self.kind().class == RoleClass::Vcpu
     }
@@ -259,7 +250,6 @@ impl Role {
     }
 
     /// True for vCPUs and tasks: the threads that do the user's work.
-    #[must_use]
     pub fn runs_work(&self) -> bool {
         self.kind().runs_work()
     }
@@ -271,14 +261,12 @@ impl Role {
     }
 
     /// Short form for tables: `0`, `emulator`, `io:disk`.
-    #[must_use]
     pub fn short(&self) -> String {
         let (kind, argument) = self.parts();
         format!("{}{argument}", kind.short)
     }
 
     /// Words for sentences: `vCPU 0`, `the emulator`, `iothread disk`.
-    #[must_use]
     pub fn in_words(&self) -> String {
         match self.parts() {
             (kind, RoleArgument::None) => kind.words.to_owned(),

@@ -10,7 +10,6 @@ use std::fmt::Write as _;
 
 /// Escapes a name for a single line. Line breaks and tabs are escaped too, so that a name cannot
 /// imitate a line of Pinfold's output.
-#[must_use]
 pub fn name(text: &str) -> Cow<'_, str> {
     spelled(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
 }
@@ -28,7 +27,6 @@ const START: usize = 600;
 const END: usize = 200;
 
 /// Cuts the middle out of long lines.
-#[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     // No line has more characters than the text has bytes.
     if text.len() <= LONGEST_LINE {
@@ -49,7 +47,6 @@ fn shortened_line(line: &str) -> Cow<'_, str> {
 }
 
 /// Escapes control characters in a text; its line breaks and tabs stay.
-#[must_use]
 pub fn harmless(text: &str) -> Cow<'_, str> {
     spelled(text, steers)
 }

@@ -13,7 +13,6 @@ impl Speed {
     pub const FULL: Speed = Speed { millionths: 1_000_000 };
 
     /// A speed in millionths of full speed; `None` outside 1 to 1,000,000.
-    #[must_use]
     pub fn from_millionths(millionths: u32) -> Option<Self> {
         (1..=1_000_000).contains(&millionths).then_some(Self { millionths })
     }

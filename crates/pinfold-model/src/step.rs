@@ -216,7 +216,6 @@ pub struct Step {
 
 impl Undo {
     /// Path and original bytes of an [`Undo::WriteFile`].
-    #[must_use]
     pub fn as_write_file(&self) -> Option<(&str, &[u8])> {
         if let Self::WriteFile { path, original } = self { Some((path, original)) } else { None }
     }
@@ -224,31 +223,26 @@ impl Undo {
 
 impl Change {
     /// Path and bytes of a [`Change::WriteFile`].
-    #[must_use]
     pub fn as_write_file(&self) -> Option<(&str, &[u8])> {
         if let Self::WriteFile { path, value } = self { Some((path, value)) } else { None }
     }
 
     /// Path of the directory that a [`Change::MakeGroup`] creates.
-    #[must_use]
     pub fn made_group(&self) -> Option<&str> {
         if let Self::MakeGroup { path } = self { Some(path) } else { None }
     }
 
     /// Target group and tasks of a [`Change::MoveTasks`].
-    #[must_use]
     pub fn as_move_tasks(&self) -> Option<(&str, &[TaskId])> {
         if let Self::MoveTasks { group, tasks, .. } = self { Some((group, tasks)) } else { None }
     }
 
     /// Thread and mask of a [`Change::SetAffinity`].
-    #[must_use]
     pub fn as_set_affinity(&self) -> Option<(TaskId, &CpuSet)> {
         if let Self::SetAffinity { task, mask } = self { Some((*task, mask)) } else { None }
     }
 
     /// Setting and value of a [`Change::WriteSetting`].
-    #[must_use]
     pub fn as_write_setting(&self) -> Option<(&Setting, &str)> {
         if let Self::WriteSetting { setting, value, .. } = self {
             Some((setting, value))
@@ -260,7 +254,6 @@ impl Change {
 
 impl Step {
     /// True if the change remains effective across a reboot.
-    #[must_use]
     pub fn is_lasting(&self) -> bool {
         matches!(&self.undo, Undo::WriteSetting { setting, .. } if setting.lifetime == Lifetime::Lasting)
     }

@@ -5,7 +5,6 @@ const LONGEST: usize = 64;
 
 /// The known name with the smallest edit distance from `typed`, if it is small enough. A name that
 /// begins with `typed` has distance 1; of several the shortest is meant.
-#[must_use]
 pub fn closest<'a>(typed: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_lowercase().replace(['_', ' '], "-");
     if typed.is_empty() || typed.len() > LONGEST {

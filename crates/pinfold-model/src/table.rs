@@ -35,7 +35,6 @@ impl Datum {
     }
 
     /// A number; [`Datum::Nothing`] for `None`.
-    #[must_use]
     pub fn number(number: Option<f64>) -> Self {
         number.map_or(Datum::Nothing, Datum::Number)
     }

@@ -23,7 +23,6 @@ pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &
 }
 
 /// `CPU 3` or `the CPUs 1-3`.
-#[must_use]
 pub fn pus_text(pus: &CpuSet) -> String {
     match pus.len() {
         1 => format!("CPU {pus}"),

@@ -218,7 +218,6 @@ pub struct Topology {
 
 impl Topology {
     /// The CPU with this OS index, if it is online.
-    #[must_use]
     pub fn pu(&self, os: PuId) -> Option<&Pu> {
         self.pus.iter().find(|pu| pu.os == os)
     }
@@ -235,7 +234,6 @@ impl Topology {
     ///
     /// # Panics
     /// If the ID belongs to another topology.
-    #[must_use]
     pub fn core(&self, id: CoreId) -> &Core {
         &self.cores[id.index()]
     }
@@ -248,7 +246,6 @@ impl Topology {
 
     /// The CPUs on which a child of this process runs by default: the allowed CPUs in the affinity
     /// mask, or all allowed CPUs if the mask is unknown or contains none of them.
-    #[must_use]
     pub fn inherited(&self) -> CpuSet {
         let mask = self.mask.as_ref().map(|mask| self.allowed.intersection(mask));
         mask.filter(|pus| !pus.is_empty()).unwrap_or_else(|| self.allowed.clone())

@@ -180,7 +180,6 @@ pub enum Shape {
 
 impl Kernel {
     /// Its path; of several, that of a CPU or of the pools of node 0.
-    #[must_use]
     pub fn path(&self, pu: PuId) -> String {
         match self.place {
             Place::Host(path) => path.to_owned(),
@@ -191,7 +190,6 @@ impl Kernel {
     }
 
     /// A shell pattern for all its files.
-    #[must_use]
     pub fn pattern(&self) -> String {
         match self.place {
             Place::Host(_) | Place::Sysctl(_) => self.path(PuId(0)),
@@ -204,7 +202,6 @@ impl Kernel {
     }
 
     /// True for the path of one of its files.
-    #[must_use]
     pub fn is_at(&self, path: &str) -> bool {
         match self.place {
             Place::Host(_) | Place::Sysctl(_) => self.path(PuId(0)) == path,
@@ -213,7 +210,6 @@ impl Kernel {
     }
 
     /// The last part of its path.
-    #[must_use]
     pub fn file_name(&self) -> &'static str {
         let (path, separator) = match self.place {
             Place::Host(path) | Place::Cpu(path) => (path, '/'),
@@ -226,7 +222,6 @@ impl Kernel {
 
 impl Tunable {
     /// The tunable with a key: the part before `=`, without the role or device.
-    #[must_use]
     pub fn by_key(key: &str) -> Option<&'static Self> {
         TUNABLES.into_iter().find(|one| one.key == key)
     }
@@ -240,7 +235,6 @@ impl Tunable {
 
     /// Its files with the bytes that the kernel takes for a value, in the order of writing; `pus`
     /// are the plan's CPUs.
-    #[must_use]
     pub fn files(&self, value: &Value, pus: &CpuSet) -> Vec<(String, String)> {
         let Some(kernel) = self.kernel else { return Vec::new() };
         let raw = match kernel.shape {
@@ -312,7 +306,6 @@ impl fmt::Display for Setting {
 }
 
 /// All tunables that the plan sets.
-#[must_use]
 pub fn settings(plan: &Plan) -> Vec<Setting> {
     let mut all = policies(plan);
     all.extend(plan.irqs.iter().map(|irq| Setting {
@@ -374,7 +367,6 @@ fn policies(plan: &Plan) -> Vec<Setting> {
 
 /// What is wrong with the plan's tunables on this host. Findings of severity `problem` mean that
 /// the plan must not be applied.
-#[must_use]
 pub fn wrong(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut findings = Vec::new();
     for setting in settings(plan) {

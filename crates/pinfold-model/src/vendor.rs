@@ -15,7 +15,6 @@ pub enum Vendor {
 
 impl Vendor {
     /// The vendor of a topology.
-    #[must_use]
     pub fn from_topology(topology: &Topology) -> Self {
         match topology.model.as_deref() {
             Some(model) if model.contains("AMD") => Vendor::Amd,

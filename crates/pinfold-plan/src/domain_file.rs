@@ -51,7 +51,6 @@ pub struct Place {
 
 impl Place {
     /// A place without a line, described by a text.
-    #[must_use]
     pub fn said(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -106,7 +105,6 @@ pub struct Shape {
 
 impl Shape {
     /// Number of vCPUs of this topology; `None` beyond 2^32.
-    #[must_use]
     pub fn vcpus(&self) -> Option<u32> {
         let parts = [self.dies, self.clusters, self.cores, self.threads];
         parts.iter().try_fold(self.sockets, |product, part| product.checked_mul(*part))
@@ -135,7 +133,6 @@ pub struct Binding {
 
 impl Binding {
     /// True if pages can come only from these nodes.
-    #[must_use]
     pub fn is_strict(&self) -> bool {
         is_strict(&self.mode)
     }
@@ -154,7 +151,6 @@ pub struct Memnode {
 
 impl Memnode {
     /// True if pages can come only from these nodes.
-    #[must_use]
     pub fn is_strict(&self) -> bool {
         is_strict(&self.mode)
     }
@@ -241,7 +237,6 @@ pub struct Domain {
 
 impl Domain {
     /// True if some of its vCPUs are a reserve for hotplug.
-    #[must_use]
     pub fn has_reserve(&self) -> bool {
         self.existing.len() < self.vcpus.value as usize
     }
@@ -257,7 +252,6 @@ impl Domain {
     }
 
     /// The pin of a target: its own, or the default of `<vcpu cpuset=…>`.
-    #[must_use]
     pub fn pin(&self, target: Target) -> Option<(&CpuSet, &Place)> {
         let own = self.pins.iter().find(|pin| pin.value.0 == target);
         match own {
@@ -267,7 +261,6 @@ impl Domain {
     }
 
     /// The scheduling policy of a target, if the file sets one.
-    #[must_use]
     pub fn policy(&self, target: Target) -> Option<Policy> {
         self.schedulers.iter().find(|entry| entry.value.0 == target).map(|entry| entry.value.1)
     }

@@ -286,7 +286,6 @@ fn less_memory(most: u64, nearest: Option<&str>) -> String {
 
 impl PlanError {
     /// What the user can do about the error, if anything.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             PlanError::UnknownStrategy { nearest: Some(nearest), .. } => {
@@ -351,7 +350,6 @@ impl PlanError {
     }
 
     /// The part of the request that the error is about, if any.
-    #[must_use]
     pub fn field(&self) -> Option<RequestField> {
         let of = |vnode: &str, field| Some(RequestField::Vnode(vnode.to_owned(), field));
         match self {

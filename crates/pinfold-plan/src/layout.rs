@@ -151,7 +151,6 @@ impl Layout {
     }
 
     /// Only the placement of a domain file; `source` is its path.
-    #[must_use]
     pub fn of_domain(domain: &Domain, source: &str) -> Self {
         let pin = |target: Target| {
             let (pus, place) = match domain.pin(target) {
@@ -212,7 +211,6 @@ impl Layout {
     }
 
     /// True for a running machine, false for a file.
-    #[must_use]
     pub fn runs(&self) -> bool {
         matches!(self.language, Language::Running(_))
     }

@@ -59,7 +59,6 @@ pub struct NodeAdvice {
 
 impl NodeAdvice {
     /// The nodes as a set, for its text form (`0-1,3`).
-    #[must_use]
     pub fn node_set(&self) -> CpuSet {
         node_list(&self.nodes)
     }
@@ -77,7 +76,6 @@ struct Room {
 /// Selects the fewest and nearest nodes that have the memory and a free CPU for each vCPU. Memory
 /// comes first: it is bound to the answer, and a machine that cannot get it does not start. If not
 /// even all nodes have it, the answer is all of them. Isolated CPUs of the answer are in its reason.
-#[must_use]
 pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> NodeAdvice {
     let advice = select_nodes(topology, state, demand);
     let chosen = topology.nodes.iter().filter(|node| advice.nodes.contains(&node.id));
@@ -92,7 +90,6 @@ pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) 
 
 /// An answer for a machine of which only one of several demands is known to be true: the nodes for
 /// all of them together, so that the memory is there in any case. `None` without a demand.
-#[must_use]
 pub fn advise_for_each(
     topology: &Topology,
     state: &NodeState,

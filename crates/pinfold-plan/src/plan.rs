@@ -21,7 +21,6 @@ use crate::strategies::definition;
 use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, made, strategies};
 use crate::text::narrow;
 /// The CPUs that a request keeps free of its vnodes.
-#[must_use]
 pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
     AvailableCpus::new(topology, request).map_or_else(|_| CpuSet::new(), |cpus| cpus.free.clone())
 }
@@ -56,7 +55,6 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
 }
 
 /// The same, without the search for a similar strategy if this one refuses.
-#[must_use]
 pub fn plan_if_possible(strategy: &str, topology: &Topology, request: &Request) -> Option<Plan> {
     let found = find(strategy)?;
     let made = made(found, topology, request).ok()?;

@@ -53,7 +53,6 @@ pub enum SchemaError {
 
 impl SchemaError {
     /// What the user can do about the error, if anything.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             SchemaError::NotJson { .. } => Some("`pinfold plan --json` writes a plan".to_owned()),
@@ -67,7 +66,6 @@ impl SchemaError {
 }
 
 /// Formats the plan as indented JSON with a line feed at its end.
-#[must_use]
 pub fn to_json(plan: &Plan) -> String {
     text(serde_json::to_string_pretty(&v1::PlanV1::from_plan(plan))) + "\n"
 }

@@ -112,7 +112,6 @@ static TABLE: &[Strategy] = &[
 ];
 
 /// All strategies, the baseline first.
-#[must_use]
 pub fn strategies() -> &'static [Strategy] {
     TABLE
 }

@@ -4,7 +4,6 @@ use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId, PuId};
 
 /// The verb that goes with these CPUs.
-#[must_use]
 pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
     agree(pus.len(), of_one, of_many)
 }
@@ -25,7 +24,6 @@ pub(crate) fn narrow(count: usize) -> u32 {
 }
 
 /// `96 MiB`; in KiB if it is not a whole number of MiB.
-#[must_use]
 pub fn mib(bytes: u64) -> String {
     match bytes % (1 << 20) {
         0 => format!("{} MiB", bytes >> 20),

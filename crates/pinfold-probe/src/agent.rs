@@ -288,7 +288,6 @@ impl Agent {
 
     /// True if the program has ended (or was refused, or the guest is gone), so that
     /// [`Agent::wait`] returns at once.
-    #[must_use]
     pub fn has_ended(&self, channel: ChannelId) -> bool {
         self.ends_within(channel, 0)
     }
@@ -302,7 +301,6 @@ impl Agent {
 
     /// Waits until a program has printed this text on its standard error, has ended, or the timeout
     /// (ns) is over; true if it has printed it.
-    #[must_use]
     pub fn prints_within(&self, channel: ChannelId, text: &str, timeout_ns: u64) -> bool {
         self.mailbox.wait_printed(channel.0, text, timeout_ns)
     }
@@ -394,7 +392,6 @@ impl Agent {
 
     /// Waits until the stream has ended, as it does after [`Agent::shutdown`]; false at the
     /// timeout.
-    #[must_use]
     pub fn wait_gone(&self, timeout_ns: u64) -> bool {
         self.mailbox.wait_gone(timeout_ns)
     }

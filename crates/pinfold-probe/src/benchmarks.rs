@@ -171,7 +171,6 @@ pub enum BenchmarkError {
 
 impl BenchmarkError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             BenchmarkError::Line { .. } | BenchmarkError::Output { .. } => Some(
@@ -187,26 +186,22 @@ impl BenchmarkError {
 
 impl Benchmark {
     /// Spin-gap with a duty cycle of 50 % in periods of 10 ms, stalls from 1 µs.
-    #[must_use]
     pub fn spin_gap(duration_ns: u64) -> Self {
         let kind = Kind::SpinGap { duty_percent: 50, period_us: 10_000, floor_ns: GAP_FLOOR_NS };
         Self::new(kind, duration_ns, Cpus::All)
     }
 
     /// Wake-up latency with a period of 1 ms.
-    #[must_use]
     pub fn wakeup(duration_ns: u64) -> Self {
         Self::new(Kind::Wakeup { period_us: 1_000 }, duration_ns, Cpus::All)
     }
 
     /// Compute rate in windows of 5 ms.
-    #[must_use]
     pub fn compute(duration_ns: u64) -> Self {
         Self::new(Kind::Compute { window_ms: 5 }, duration_ns, Cpus::All)
     }
 
     /// Random reads of 4 KiB that bypass the page cache.
-    #[must_use]
     pub fn io_latency(disk: Disk, target: IoTarget, duration_ns: u64) -> Self {
         Self::new(Kind::IoLatency { disk, target, block: 4096, seed: 1 }, duration_ns, Cpus::Any)
     }
@@ -255,7 +250,6 @@ impl Benchmark {
     }
 
     /// The metric that the benchmark measures.
-    #[must_use]
     pub fn metric(&self) -> Metric {
         match self.kind {
             Kind::SpinGap { .. } => Metric::SpinGap,
@@ -267,7 +261,6 @@ impl Benchmark {
     }
 
     /// The arguments of `pinload`, starting with the subcommand.
-    #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let mut argv = vec![self.probe().to_owned()];
         let mut add = |name: &str, value: String| argv.extend([name.to_owned(), value]);
@@ -310,7 +303,6 @@ impl Benchmark {
     }
 
     /// Timeout (ns). It leaves time for a heavily loaded machine to start and end the program.
-    #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         self.duration_ns.saturating_mul(2).saturating_add(30 * NS_PER_S)
     }

@@ -93,7 +93,6 @@ impl Quantity {
     }
 
     /// The quantity with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Quantity> {
         Quantity::ALL.into_iter().find(|quantity| quantity.name() == name)
     }
@@ -412,7 +411,6 @@ fn join_readings(readings: &[CounterReading], source: Source) -> Outcome {
 
 impl Counters {
     /// One figure for each value; an absent quantity has none.
-    #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();
         for role in &self.roles {
@@ -461,7 +459,6 @@ impl Counters {
 
     /// The absent quantities, once for each quantity and reason: the quantity, the reason, the
     /// roles.
-    #[must_use]
     pub fn absent(&self) -> Vec<(Quantity, String, Vec<Role>)> {
         let mut absent: Vec<(Quantity, String, Vec<Role>)> = Vec::new();
         for role in &self.roles {

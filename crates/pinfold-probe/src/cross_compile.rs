@@ -44,7 +44,6 @@ pub enum CrossError {
 
 impl CrossError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             CrossError::NoCompiler { isa, .. } | CrossError::Failed { isa, .. } => Some(format!(
@@ -63,7 +62,6 @@ fn compiler(isa: Isa) -> String {
 
 /// What is missing on this machine to build the program for an instruction set; `None` if nothing
 /// is.
-#[must_use]
 pub fn missing(isa: Isa) -> Option<CrossError> {
     let compiler = compiler(isa);
     let is_there = Isa::of_host() == Some(isa) || process::find_program(&compiler).is_some();

@@ -64,7 +64,6 @@ impl Histogram {
     }
 
     /// Number of durations.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -76,7 +75,6 @@ impl Histogram {
     }
 
     /// The longest duration (ns); `None` if there is none.
-    #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         self.max_ns
     }
@@ -94,7 +92,6 @@ impl Histogram {
     }
 
     /// Bounds of a percentile; `None` if there are too few durations.
-    #[must_use]
     pub fn percentile(&self, percentile: Percentile) -> Option<Bounds> {
         if self.count < percentile.needs {
             return None;

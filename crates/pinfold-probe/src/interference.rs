@@ -44,7 +44,6 @@ fn strange(path: &str, why: &str) -> HostError {
 
 impl Moment {
     /// The difference between `before` and this moment.
-    #[must_use]
     pub fn since(&self, before: &Moment) -> SystemNoise {
         SystemNoise {
             steal_ticks: growth(self.0.steal_ticks, before.0.steal_ticks),

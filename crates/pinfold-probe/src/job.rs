@@ -32,7 +32,6 @@ pub enum Job {
 
 impl Job {
     /// The `pinload` subcommand.
-    #[must_use]
     pub fn probe(&self) -> &'static str {
         match self {
             Job::Benchmark(benchmark) => benchmark.probe(),
@@ -42,7 +41,6 @@ impl Job {
     }
 
     /// The arguments of `pinload`, starting with the subcommand.
-    #[must_use]
     pub fn argv(&self) -> Vec<String> {
         match self {
             Job::Benchmark(benchmark) => benchmark.argv(),
@@ -52,7 +50,6 @@ impl Job {
     }
 
     /// Time after which the job is killed (ns).
-    #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         match self {
             Job::Benchmark(benchmark) => benchmark.timeout_ns(),
@@ -185,7 +182,6 @@ impl Job {
 /// figure is not from the wake-up benchmark.
 ///
 /// The samples must be those of one run, in their order.
-#[must_use]
 pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
     let period_us = figure.labels.get("period-us")?.parse().ok()?;
     if figure.probe != "wakeup" {
@@ -206,7 +202,6 @@ pub fn open_loop(figure: &Figure) -> Option<Result<OpenLoop, OpenLoopError>> {
 
 /// The samples of a figure as cyclictest and similar tools report them: for wake-ups without the
 /// skipped periods, for all other probes unchanged.
-#[must_use]
 pub fn without_skipped(figure: &Figure) -> Vec<f64> {
     match open_loop(figure) {
         Some(Ok(views)) => views.woken,

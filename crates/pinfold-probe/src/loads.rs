@@ -75,7 +75,6 @@ impl LoadDuration {
 
 impl LoadSpec {
     /// Name of the load in `pinload load`.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self.kind {
             LoadKind::Cpu => "cpu",
@@ -86,7 +85,6 @@ impl LoadSpec {
 
     /// The arguments of `pinload`, starting with the subcommand, with `--supervised`. They are the
     /// same in a guest, where a [`crate::agent::Heartbeat`] sends the heartbeats.
-    #[must_use]
     pub fn argv(&self) -> Vec<String> {
         let threads = self.threads.to_string();
         let (word, time) = match self.life {
@@ -149,7 +147,6 @@ pub enum LoadError {
 
 impl LoadError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             LoadError::Start { .. } | LoadError::Thread { .. } | LoadError::Host(_) => None,
@@ -207,7 +204,6 @@ impl HostLoads {
     }
 
     /// The processes of the loads.
-    #[must_use]
     pub fn processes(&self) -> &[TaskId] {
         &self.processes
     }

@@ -66,7 +66,6 @@ pub struct RoleLocks {
 impl RoleLocks {
     /// Share of the threads' time that they spent in calls of this kind, 0 to 1; `None` without
     /// time.
-    #[must_use]
     pub fn share(&self, kind: FutexKind, duration_ns: u64) -> Option<f64> {
         let time = duration_ns as f64 * f64::from(self.threads);
         let spent = self.spent.get(&kind).copied().unwrap_or_default();

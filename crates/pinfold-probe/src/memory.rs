@@ -67,7 +67,6 @@ pub struct Sizes {
 
 impl Sizes {
     /// A single size.
-    #[must_use]
     pub fn one(bytes: u64) -> Self {
         Self { from: bytes, to: bytes, steps: 1 }
     }
@@ -183,7 +182,6 @@ pub struct Bandwidth {
 
 impl Bandwidth {
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<&str> = self.operations.iter().map(|operation| operation.name()).collect();
         let mut words = self.sizes.words().to_vec();
@@ -209,7 +207,6 @@ pub struct StreamVariant {
 
 impl StreamVariant {
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = vec![("--width", self.width.name().to_owned())];
         words.extend(self.array_mib.map(|mib| ("--array-mib", mib.to_string())));
@@ -271,7 +268,6 @@ pub struct Chase {
 
 impl Chase {
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = self.sizes.words().to_vec();
         words.push(("--order", self.order.name().to_owned()));
@@ -345,7 +341,6 @@ pub struct Loop64 {
 
 impl Loop64 {
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let mut words = vec![("--seconds", crate::benchmarks::seconds(self.duration_ns))];
         words.extend(self.fifo.map(|priority| ("--policy", format!("fifo:{priority}"))));

@@ -53,7 +53,6 @@ pub struct Switch {
 
 impl Switch {
     /// Rings with these numbers of processes and sizes, on a single CPU.
-    #[must_use]
     pub fn new(processes: &[u32], kib: &[u32], duration_ns: u64) -> Self {
         Self {
             processes: processes.to_vec(),
@@ -66,7 +65,6 @@ impl Switch {
     }
 
     /// The scaling plot: 2 to 96 processes with 0 and 4 KiB.
-    #[must_use]
     pub fn scaling(duration_ns: u64) -> Self {
         Self::new(&[2, 4, 8, 16, 24, 32, 64, 96], &[0, 4], duration_ns)
     }
@@ -79,7 +77,6 @@ impl Switch {
     }
 
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let placement = match self.placement {
             SwitchPlacement::OnePu => "one-pu",
@@ -167,7 +164,6 @@ pub struct IpcBandwidth {
 
 impl IpcBandwidth {
     /// All transports, with chunks of 64 KiB and a file of 8 MiB.
-    #[must_use]
     pub fn new(duration_ns: u64) -> Self {
         Self {
             transports: Transport::ALL.to_vec(),
@@ -180,7 +176,6 @@ impl IpcBandwidth {
     }
 
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.transports.iter().map(|one| one.name()).collect();
         let with_file = self
@@ -307,7 +302,6 @@ pub struct OsLatency {
 
 impl OsLatency {
     /// All operations, with 10 and 100 descriptors.
-    #[must_use]
     pub fn new(duration_ns: u64) -> Self {
         Self {
             operations: Operation::ALL.to_vec(),
@@ -320,7 +314,6 @@ impl OsLatency {
     }
 
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let names: Vec<_> = self.operations.iter().map(|one| one.name()).collect();
         Instrument {
@@ -352,7 +345,6 @@ pub struct Intmix {
 
 impl Intmix {
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         Instrument {
             command: "intmix",

@@ -71,7 +71,6 @@ pub struct Parallel {
 impl Parallel {
     /// Settings with seed 1, no affinity, and a timeout that suffices for a CPU thirty times slower
     /// than a fast one.
-    #[must_use]
     pub fn new(program: &str, threads: u32, size: Size) -> Parallel {
         let expected_ns = match size {
             Size::Small => 3 * SECOND,
@@ -89,7 +88,6 @@ impl Parallel {
     }
 
     /// The `pinload` command with these settings.
-    #[must_use]
     pub fn instrument(&self) -> Instrument {
         let values = [
             ("--threads", self.threads.to_string()),
@@ -201,7 +199,6 @@ pub struct CatalogueEntry {
 
 impl CatalogueEntry {
     /// True if the program can run with this number of threads.
-    #[must_use]
     pub fn allows(&self, threads: u32, size: Size) -> bool {
         let size = self.sizes.iter().find(|listed| listed.name == size.name());
         size.is_some_and(|size| (1..=size.most_threads).contains(&threads))
@@ -240,7 +237,6 @@ impl Catalogue {
     }
 
     /// The program with this name.
-    #[must_use]
     pub fn find(&self, name: &str) -> Option<&CatalogueEntry> {
         self.programs.iter().find(|program| program.name == name)
     }

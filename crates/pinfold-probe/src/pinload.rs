@@ -83,7 +83,6 @@ impl Pinload {
     }
 
     /// Path of the copy.
-    #[must_use]
     pub fn path(&self) -> String {
         self.directory.path_of(&self.name)
     }

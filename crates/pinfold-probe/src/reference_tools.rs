@@ -105,7 +105,6 @@ pub enum ReferenceToolError {
 
 impl ReferenceToolError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             ReferenceToolError::NotInstalled(reference_tool) => {
@@ -182,7 +181,6 @@ impl ReferenceTool {
     }
 
     /// The reference tool with this name.
-    #[must_use]
     pub fn from_name(name: &str) -> Option<ReferenceTool> {
         ReferenceTool::ALL.into_iter().find(|reference_tool| reference_tool.name() == name)
     }

@@ -266,7 +266,6 @@ const fn micro(name: &'static str, what: &'static str, kind: MicroKind) -> Probe
 }
 
 /// The probe with this name.
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Probe> {
     PROBES.iter().find(|probe| probe.name == name)
 }
@@ -353,7 +352,6 @@ impl Probe {
 
     /// True if the probe measures several figures in sequence, each for its own duration. The total
     /// duration is then not known in advance.
-    #[must_use]
     pub fn has_several_figures(&self) -> bool {
         matches!(self.make, Make::Instrument(..))
     }
@@ -370,7 +368,6 @@ impl Probe {
     }
 
     /// True if the probe reads a file or a device.
-    #[must_use]
     pub fn reads_a_file(&self) -> bool {
         matches!(self.make, Make::Io)
     }

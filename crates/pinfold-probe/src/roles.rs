@@ -76,7 +76,6 @@ pub fn snapshot(
 
 impl Snapshot {
     /// Number of threads.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.threads.len()
     }
@@ -93,7 +92,6 @@ impl Snapshot {
     /// The kernel adds run delay when a wait ends, and run time at ticks and switches. The first
     /// snapshot can lack a part of what came before it, which is then counted later. So the result
     /// is at least the largest sum of run time and run delay of any thread.
-    #[must_use]
     pub fn covers_ns(&self, earlier: &Snapshot, elapsed_ns: u64) -> u64 {
         let longest = self.threads.iter().map(|(task, (_, now))| {
             let before = earlier.threads.get(task).map(|(_, counters)| *counters);
@@ -104,7 +102,6 @@ impl Snapshot {
     }
 
     /// The statistics of each role since an earlier snapshot, by ascending role.
-    #[must_use]
     pub fn since(&self, earlier: &Snapshot) -> Vec<RoleStats> {
         let mut sums: BTreeMap<Role, RoleStats> = BTreeMap::new();
         for (task, (role, now)) in &self.threads {

@@ -58,7 +58,6 @@ pub struct RunningTask {
 impl RunningTask {
     /// True if no task ran: the CPU first had to leave an idle state, or the thread was throttled
     /// by a quota.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.tid == Tid(0)
     }
@@ -86,7 +85,6 @@ pub struct LongestWait {
 
 impl LongestWait {
     /// The task that ran there longest.
-    #[must_use]
     pub fn culprit(&self) -> Option<&RunningTask> {
         self.tenants.first()
     }
@@ -118,7 +116,6 @@ impl fmt::Display for LongestWait {
 }
 
 /// `machine web: ` before the name of a thread of another machine.
-#[must_use]
 pub fn of_machine(machine: Option<&str>) -> String {
     machine.map_or_else(String::new, |name| format!("machine {}: ", shown::harmless(name)))
 }
@@ -284,7 +281,6 @@ fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedTracer, String> {
 
 impl Watching {
     /// True if every wait is recorded.
-    #[must_use]
     pub fn sees_each_wait(&self) -> bool {
         matches!(self.means, LatencySource::Tracepoints(_))
     }
@@ -467,7 +463,6 @@ impl SchedLatency {
     }
 
     /// Number of waits whose beginning was not seen.
-    #[must_use]
     pub fn unseen(&self) -> u64 {
         self.roles.iter().filter_map(|role| Some(role.waits.as_ref()?.unseen)).sum()
     }

@@ -97,7 +97,6 @@ impl Symbols {
     }
 
     /// True if the address is in executable memory.
-    #[must_use]
     pub fn is_code(&self, address: u64) -> bool {
         self.mappings.iter().any(|one| one.executable && one.start <= address && address < one.end)
     }

@@ -24,7 +24,6 @@ pub struct QemuOption {
 
 impl QemuOption {
     /// Its value as written.
-    #[must_use]
     pub fn value(&self) -> Option<&str> {
         self.words.get(1).map(String::as_str)
     }
@@ -69,7 +68,6 @@ const LEVELS: [&str; 8] =
 
 impl QemuCommand {
     /// The machine that it describes.
-    #[must_use]
     pub fn machine_spec(&self) -> MachineSpec {
         MachineSpec {
             name: self.name().map(str::to_owned),
@@ -87,7 +85,6 @@ impl QemuCommand {
     }
 
     /// All arguments, as written.
-    #[must_use]
     pub fn words(&self) -> Vec<String> {
         let program = Some(&self.program).filter(|program| !program.is_empty());
         let options = self.options.iter().flat_map(|option| &option.words);
@@ -100,7 +97,6 @@ impl QemuCommand {
     }
 
     /// True if there is an option with this name.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
@@ -111,7 +107,6 @@ impl QemuCommand {
     }
 
     /// The machine's name; the last one counts.
-    #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.all("name").rev().find_map(|option| option.key("guest"))
     }
@@ -123,7 +118,6 @@ impl QemuCommand {
     }
 
     /// The machine type: the last type of `-machine`.
-    #[must_use]
     pub fn board(&self) -> Option<&str> {
         self.machine().rev().find_map(|option| option.key("type"))
     }
@@ -154,7 +148,6 @@ impl QemuCommand {
     }
 
     /// The last number of a key of `-smp`, or of `smp.KEY` of `-machine`.
-    #[must_use]
     pub fn smp(&self, wanted: &str) -> Option<u32> {
         self.smp_keys().rev().find_map(
             |(key, value)| {
@@ -165,7 +158,6 @@ impl QemuCommand {
 
     /// True if a shell runs a text (`sh -c "qemu-system-x86_64 …"`): the text contains QEMU's
     /// options and does not pass on (`"$@"`) the arguments after it.
-    #[must_use]
     pub fn is_shell_text(&self) -> bool {
         let name = self.program.rsplit('/').next().unwrap_or_default();
         let is_shell = name.chars().rev().take(2).eq(['h', 's']) && name != "ssh";
@@ -189,7 +181,6 @@ impl QemuCommand {
     /// nearly always 1) or it cannot be parsed. Evaluated as in QEMU: several `-smp` add up to one
     /// set of keys, the last value of a key counts, and without `cpus` the count is `maxcpus`, or
     /// the product of the topology.
-    #[must_use]
     pub fn vcpus(&self) -> Option<u32> {
         if let Some(cpus) = self.smp("cpus").or_else(|| self.smp("maxcpus")) {
             return Some(cpus).filter(|cpus| *cpus > 0);
@@ -203,7 +194,6 @@ impl QemuCommand {
     }
 
     /// Number of vCPUs including those that can be hot-plugged; never less than [`Self::vcpus`].
-    #[must_use]
     pub fn max_vcpus(&self) -> Option<u32> {
         let vcpus = self.vcpus()?;
         Some(self.smp("maxcpus").unwrap_or(vcpus).max(vcpus))
@@ -219,7 +209,6 @@ impl QemuCommand {
     }
 
     /// The machine's memory in bytes (`-m`); `None` if the command line does not give it.
-    #[must_use]
     pub fn memory_bytes(&self) -> Option<u64> {
         self.all("m").rev().find_map(|option| bytes(option.key("size")?, 1 << 20))
     }
@@ -245,7 +234,6 @@ impl QemuCommand {
     }
 
     /// The host nodes to which the command line binds memory.
-    #[must_use]
     pub fn memory_nodes(&self) -> Vec<NodeId> {
         let main = self.machine().rev().find_map(|option| option.key("memory-backend"));
         let main = main.and_then(|id| self.backend(id)).map(QemuOption::host_nodes);
@@ -265,7 +253,6 @@ impl QemuCommand {
 
     /// The accelerator that the command line selects; `None` if QEMU chooses, or if there are
     /// several candidates.
-    #[must_use]
     pub fn accelerator(&self) -> Option<Accelerator> {
         let mut asked: Vec<&str> = Vec::new();
         for option in &self.options {
@@ -287,7 +274,6 @@ impl QemuCommand {
 
     /// The thread mode of TCG, if TCG executes the guest: one thread for all vCPUs if the command
     /// line says so or counts instructions, else one thread per vCPU.
-    #[must_use]
     pub fn translator(&self) -> Accelerator {
         let is_single = self.has("icount")
             || self.all("accel").any(|option| option.key("thread") == Some("single"));

@@ -105,7 +105,6 @@ const IMPLIED: [(&str, &str); 12] = [
 /// assert_eq!((command.vcpus(), command.name()), (Some(4), Some("web")));
 /// assert_eq!(command.memory_bytes(), Some(2 << 30));
 /// ```
-#[must_use]
 pub fn parse(argv: &[String]) -> QemuCommand {
     let mut words = argv.to_vec();
     let at = wrappers::program_at(&mut words);
@@ -138,7 +137,6 @@ fn read(words: Vec<String>) -> Vec<QemuOption> {
 /// Replaces the guest topology by that of a plan: one `-smp` replaces every `-smp` (and the `smp.…`
 /// keys of `-machine`). The number for hotplug (`maxcpus`) is removed too, because a topology
 /// describes exactly its vCPUs.
-#[must_use]
 pub fn set_smp(command: &QemuCommand, guest: &GuestTopology) -> Vec<String> {
     let wanted = format!(
         "{},sockets={},cores={},threads={}",
@@ -161,7 +159,6 @@ pub fn set_smp(command: &QemuCommand, guest: &GuestTopology) -> Vec<String> {
 }
 
 /// Removes the `smp.…` keys of `-machine`; everything else stays as written.
-#[must_use]
 pub fn without_machine_smp(mut command: QemuCommand) -> QemuCommand {
     let machines = command.options.iter_mut();
     for option in machines.filter(|option| matches!(option.name.as_str(), "machine" | "M")) {

@@ -2,7 +2,6 @@
 
 /// True if a program's file name is that of QEMU's system emulator: `qemu-system-ARCH`, also
 /// wrapped (`.qemu-system-x86_64-wrapped`), RHEL's `qemu-kvm`, Debian's and Proxmox's `kvm`.
-#[must_use]
 pub fn is_qemu(program: &str) -> bool {
     program.contains("qemu-system-") || program == "qemu-kvm" || program == "kvm"
 }

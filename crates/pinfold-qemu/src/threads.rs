@@ -7,7 +7,6 @@
 use pinfold_model::{Accelerator, Role};
 
 /// Role of a thread by its name; [`Role::Emulator`] for names that have no other.
-#[must_use]
 pub fn role_of(name: &str) -> Role {
     if name.starts_with(SHARED_LOOP) {
         return Role::Vcpu(0);
@@ -27,7 +26,6 @@ pub fn role_of(name: &str) -> Role {
 const SHARED_LOOP: &str = "ALL CPUs/";
 
 /// The accelerator that a vCPU's name shows.
-#[must_use]
 pub fn accelerator_of(name: &str) -> Option<Accelerator> {
     if name.starts_with(SHARED_LOOP) {
         return Some(Accelerator::TcgSingle);

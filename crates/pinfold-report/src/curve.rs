@@ -15,7 +15,6 @@ const FEWEST: usize = 20;
 
 impl Curve {
     /// The curve of a set of samples; values that are not finite are left out.
-    #[must_use]
     pub fn from_samples(candidate: CandidateId, samples: &[f64]) -> Self {
         let mut sorted: Vec<f64> =
             samples.iter().copied().filter(|value| value.is_finite()).collect();
@@ -29,7 +28,6 @@ impl Curve {
     /// are (wait in ns, probability of a longer wait), ascending; `longest` is the longest stall
     /// (ns); `moments` is the number of times that the observation can distinguish: its length
     /// divided by the shortest recorded stall.
-    #[must_use]
     pub fn from_arrivals(
         candidate: CandidateId,
         points: impl IntoIterator<Item = (f64, f64)>,

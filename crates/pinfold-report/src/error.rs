@@ -10,7 +10,6 @@ pub enum ReportError {
 
 impl ReportError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             ReportError::Template(_) => Some(

@@ -9,7 +9,6 @@ use pinfold_model::Unit;
 pub const MISSING: &str = "–";
 
 /// A time in nanoseconds: `870 ns`, `1.23 ms`, `12.0 s`.
-#[must_use]
 pub fn duration(ns: f64) -> String {
     scale(ns, &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")])
 }
@@ -21,7 +20,6 @@ pub fn rate(per_second: f64) -> String {
 }
 
 /// A value in the unit of its metric.
-#[must_use]
 pub fn value(number: f64, unit: Unit) -> String {
     match unit {
         Unit::Nanoseconds => duration(number),
@@ -40,7 +38,6 @@ pub fn value(number: f64, unit: Unit) -> String {
 }
 
 /// A value that may be missing, in the unit of its metric.
-#[must_use]
 pub fn maybe(number: Option<f64>, unit: Unit) -> String {
     number.map_or_else(|| MISSING.to_owned(), |number| value(number, unit))
 }
@@ -52,13 +49,11 @@ pub fn ratio(factor: f64) -> String {
 }
 
 /// A share (0 to 1) in percent: `12.3 %`.
-#[must_use]
 pub fn percent(share: f64) -> String {
     if share.is_finite() { format!("{} %", significant(share * 100.0)) } else { MISSING.to_owned() }
 }
 
 /// A probability: `0.031`, `< 0.001`, `1`.
-#[must_use]
 pub fn probability(p: f64) -> String {
     if !p.is_finite() {
         MISSING.to_owned()
@@ -72,13 +67,11 @@ pub fn probability(p: f64) -> String {
 }
 
 /// An integer in groups of three digits: `12 345`, with narrow no-break spaces.
-#[must_use]
 pub fn count(number: u64) -> String {
     group_digits(&number.to_string(), '\u{202f}')
 }
 
 /// Digits in groups of three: `12,345`.
-#[must_use]
 pub fn group_digits(digits: &str, separator: char) -> String {
     let mut text = String::new();
     for (index, digit) in digits.char_indices() {
@@ -91,7 +84,6 @@ pub fn group_digits(digits: &str, separator: char) -> String {
 }
 
 /// A size in bytes: `512 KiB`, `32.0 MiB`, `252 GiB`.
-#[must_use]
 pub fn bytes(size: u64) -> String {
     const KIB: f64 = 1024.0;
     let units = [(1.0, "B"), (KIB, "KiB"), (KIB * KIB, "MiB"), (KIB * KIB * KIB, "GiB")];
@@ -102,7 +94,6 @@ pub fn bytes(size: u64) -> String {
 }
 
 /// A tick label: `10 µs`, `500 ns`, `2 ms`, without trailing zeros.
-#[must_use]
 pub fn tick(number: f64, unit: Unit) -> String {
     let text = value(number, unit);
     match text.split_once(' ') {
@@ -112,7 +103,6 @@ pub fn tick(number: f64, unit: Unit) -> String {
 }
 
 /// A number with three significant digits.
-#[must_use]
 pub fn significant(number: f64) -> String {
     if !number.is_finite() {
         return MISSING.to_owned();
@@ -133,7 +123,6 @@ pub fn significant(number: f64) -> String {
 /// Removes control characters, except line feeds and tabs, and characters that change the text
 /// direction: a candidate's name must not break a page, move a terminal's cursor or display
 /// misleading letters.
-#[must_use]
 pub fn clean(text: &str) -> String {
     text.chars()
         .map(|letter: char| match letter {

@@ -313,7 +313,6 @@ pub struct Provenance {
 
 impl Page {
     /// The candidate with this id.
-    #[must_use]
     pub fn candidate(&self, id: CandidateId) -> Option<&Candidate> {
         self.candidates.get(id.0)
     }
@@ -328,7 +327,6 @@ impl Page {
     }
 
     /// The baseline's id.
-    #[must_use]
     pub fn baseline(&self) -> Option<CandidateId> {
         self.candidates
             .iter()
@@ -343,7 +341,6 @@ impl Page {
     }
 
     /// The ranking that answers the question.
-    #[must_use]
     pub fn deciding(&self) -> Option<&Ranking> {
         self.ranking(self.answer.metric, self.answer.load)
     }

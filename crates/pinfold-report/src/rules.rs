@@ -7,7 +7,6 @@ use crate::page::{BlockValues, Comparison, Curve, Page, Ranking, RankingRow, Rol
 pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// Every number of the page that is impossible or contradicts another: one sentence each.
-#[must_use]
 pub fn contradictions(page: &Page) -> Vec<String> {
     let mut found = Vec::new();
     for table in &page.roles {

@@ -31,7 +31,6 @@ const LINE: [char; 8] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉', '█']
 
 /// The percentile plot of points `(quantile, value)` in ascending order, the last of them the
 /// maximum. The x axis is −log10(1 − p). `None` without two different points.
-#[must_use]
 pub fn percentiles(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
     fn value_at(end: f64, inner: usize, largest: f64, body: &[(f64, f64)], column: usize) -> f64 {
         let wanted = end * column as f64 / (inner - 1) as f64;
@@ -68,7 +67,6 @@ fn place(quantile: f64) -> f64 {
 
 /// The probability that an arrival at a random time waits longer than each length: points
 /// `(length, probability)` with ascending lengths. `None` without two points.
-#[must_use]
 pub fn arrivals(points: &[(f64, f64)], unit: Unit, width: usize) -> Option<String> {
     fn value_at(
         shortest: f64,
@@ -115,7 +113,6 @@ fn likelihood(p: f64) -> String {
 
 /// Samples in the order in which they were taken; a column shows the largest of its samples; the x
 /// axis is their index. `None` with fewer than two.
-#[must_use]
 pub fn over_time(samples: &[f64], unit: Unit, width: usize) -> Option<String> {
     if samples.len() < 2 {
         return None;
@@ -138,7 +135,6 @@ fn value_at(samples: &[f64], columns: usize, column: usize) -> f64 {
 }
 
 /// A horizontal bar that is full at 1.
-#[must_use]
 pub fn bar(share: f64, width: usize) -> String {
     let eighths = index(share.clamp(0.0, 1.0) * (width * LINE.len()) as f64);
     let mut text = "█".repeat(eighths / LINE.len());

@@ -28,7 +28,6 @@ pub struct Summary {
 ///     pinfold_report::summary(page).answer
 /// }
 /// ```
-#[must_use]
 pub fn summary(page: &Page) -> Summary {
     let deciding = page.deciding();
     let alike = page.candidates.iter().filter(|candidate| !candidate.alike.is_empty());

@@ -16,7 +16,6 @@ fn live() -> LiveHost {
 /// let hosts = pinfold_samples::hosts();
 /// assert!(hosts.iter().all(|(_, topology)| !topology.pus.is_empty()));
 /// ```
-#[must_use]
 pub fn hosts() -> Vec<(String, Topology)> {
     let real = std::path::Path::new(HOSTS).canonicalize().expect("fixtures/hosts");
     let names = live().list(&real.to_string_lossy()).expect("fixtures/hosts");
@@ -30,7 +29,6 @@ pub fn hosts() -> Vec<(String, Topology)> {
 }
 
 /// A host by its file name.
-#[must_use]
 pub fn read(name: String) -> (String, Topology) {
     let topology = pinfold_topology::read_input(&live(), &format!("{HOSTS}/{name}"));
     let topology = topology.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -38,7 +36,6 @@ pub fn read(name: String) -> (String, Topology) {
 }
 
 /// A host by hwloc's synthetic description.
-#[must_use]
 pub fn described(description: &str) -> Topology {
     let topology = pinfold_topology::read_input(&live(), description);
     topology.unwrap_or_else(|error| panic!("{description}: {error}"))

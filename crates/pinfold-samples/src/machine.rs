@@ -8,7 +8,6 @@ use pinfold_model::{
 };
 
 /// The CPUs of a list such as `0-3,8`.
-#[must_use]
 pub fn set(list: &str) -> CpuSet {
     CpuSet::parse_list(list).unwrap()
 }
@@ -62,7 +61,6 @@ struct Row {
 
 impl Machine {
     /// `[packages, nodes per package, L3 per node, cores per L3, threads per core]`.
-    #[must_use]
     pub fn new(shape: [u32; 5], number: impl Fn(Place) -> u32) -> Self {
         let [packages, nodes, l3s, cores, threads] = shape;
         let mut rows = Vec::new();
@@ -105,7 +103,6 @@ impl Machine {
     }
 
     /// One package, `p` fast cores with adjacent siblings, then `e` small ones with one CPU each.
-    #[must_use]
     pub fn hybrid(p: u32, e: u32) -> Self {
         let row = |os, core, kind| Row { os, core, l3: Some(0), node: Some(0), package: 0, kind };
         let fast = (0..2 * p).map(|os| row(os, os / 2, CoreKind::Performance));
@@ -180,7 +177,6 @@ impl Machine {
     }
 
     /// The topology.
-    #[must_use]
     pub fn build(&self) -> Topology {
         let online: Vec<&Row> =
             self.rows.iter().filter(|row| !self.offline.contains(PuId(row.os))).collect();
@@ -281,7 +277,6 @@ fn os(members: &[&Pu]) -> CpuSet {
 }
 
 /// The i7-4790K of Lindroth 2017: 4 cores, siblings 0,4 1,5 2,6 3,7.
-#[must_use]
 pub fn i7_4790k() -> Machine {
     Machine::new([1, 1, 1, 4, 2], |place| place.core + 4 * place.thread)
 }
@@ -293,7 +288,6 @@ pub fn r910() -> Machine {
 }
 
 /// The same with SMT disabled.
-#[must_use]
 pub fn r910_without_smt() -> Machine {
     Machine::new([4, 1, 1, 4, 1], |place| place.package + 4 * place.core)
 }
@@ -305,7 +299,6 @@ pub fn two_complexes() -> Machine {
 }
 
 /// The 5950X: two core complexes of 8 cores, siblings 16 apart.
-#[must_use]
 pub fn ryzen_5950x() -> Machine {
     Machine::new([1, 1, 2, 8, 2], |place| 8 * place.l3 + place.core + 16 * place.thread)
 }
@@ -317,7 +310,6 @@ pub fn plain(cores: u32) -> Machine {
 }
 
 /// Two E5-2670: 2 packages of 8 cores, siblings 16 apart.
-#[must_use]
 pub fn dual_e5_2670() -> Machine {
     Machine::new([2, 1, 1, 8, 2], |place| 8 * place.package + place.core + 16 * place.thread)
 }

@@ -9,7 +9,6 @@ use pinfold_model::{
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 
 /// The vCPUs' CPUs in order, `1,5,2` for pinned ones.
-#[must_use]
 pub fn pins(plan: &Plan) -> String {
     let pus: Vec<String> = plan.vnodes[0].vcpus().map(|vcpu| vcpu.pus.to_string()).collect();
     pus.join(",")
@@ -22,14 +21,12 @@ pub fn emulator(plan: &Plan) -> String {
 }
 
 /// Sockets, cores and threads of the guest: `1×3×2`.
-#[must_use]
 pub fn shape(plan: &Plan) -> String {
     let guest = plan.vnodes[0].guest.as_ref().unwrap();
     format!("{}×{}×{}", guest.sockets, guest.cores, guest.threads)
 }
 
 /// True if there is a finding with this subject whose text contains `text`.
-#[must_use]
 pub fn finds(plan: &Plan, subject: &str, text: &str) -> bool {
     plan.findings.iter().any(|found| found.subject == subject && found.text.contains(text))
 }

@@ -14,7 +14,6 @@ fn ask(vcpus: VcpuCount) -> Request {
 }
 
 /// The same for this number of vCPUs.
-#[must_use]
 pub fn exactly(vcpus: u32) -> Request {
     ask(VcpuCount::Exactly(vcpus))
 }

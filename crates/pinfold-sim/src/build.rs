@@ -42,7 +42,6 @@ pub struct SimBuilder {
 impl SimBuilder {
     /// A machine with this number of CPUs in one package and one NUMA node, one CPU per core, with
     /// the tasks init, kthreadd and Pinfold itself (process 100).
-    #[must_use]
     pub fn new(version: CgroupVersion, pus: u32) -> Self {
         Self {
             version,

@@ -71,7 +71,6 @@ impl SimHost {
     }
 
     /// Descriptions of the changes made so far, in order.
-    #[must_use]
     pub fn changes(&self) -> Vec<String> {
         self.state().changes.clone()
     }
@@ -136,7 +135,6 @@ impl SimHost {
     }
 
     /// The current state of a task.
-    #[must_use]
     pub fn task(&self, tid: Tid) -> Option<SimTask> {
         let state = self.state();
         let index = state.machine.cpuset_index;
@@ -171,7 +169,6 @@ impl SimHost {
 
     /// Everything that a change could modify, as text: each group's writable files, each other
     /// writable file, each task's groups, mask and policy. Equal snapshots mean equal machines.
-    #[must_use]
     pub fn snapshot(&self) -> String {
         let state = self.state();
         let machine = &state.machine;

@@ -6,7 +6,6 @@ use super::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
 impl SimHost {
     /// A builder for a machine; see [`SimBuilder`].
-    #[must_use]
     pub fn builder(version: CgroupVersion, pus: u32) -> SimBuilder {
         SimBuilder::new(version, pus)
     }

@@ -62,7 +62,6 @@ pub struct SimPages {
 
 impl SimTask {
     /// The first thread of a process whose parent is init.
-    #[must_use]
     pub fn new(tid: u32, comm: &str) -> Self {
         Self {
             tid: Tid(tid),
@@ -177,7 +176,6 @@ impl SimTask {
     }
 
     /// True if neither its affinity nor its group can be changed.
-    #[must_use]
     pub fn is_unmovable(&self) -> bool {
         self.flags & PF_NO_SETAFFINITY != 0
     }

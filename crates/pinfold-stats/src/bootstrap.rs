@@ -31,13 +31,11 @@ pub struct Block {
 
 impl Block {
     /// A block with one start of each side.
-    #[must_use]
     pub fn pair(candidate: f64, baseline: f64) -> Self {
         Self { candidate: vec![candidate], baseline: vec![baseline] }
     }
 
     /// Ratio of the medians; `None` unless both are positive and finite.
-    #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let ratio = median(&self.candidate)? / median(&self.baseline)?;
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
@@ -57,7 +55,6 @@ pub struct Interval {
 
 impl Interval {
     /// True if the value lies in the interval, ends included.
-    #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -73,7 +70,6 @@ impl Interval {
 /// let interval = ratio_interval(&blocks).expect("enough blocks");
 /// assert!(interval.high < 1.0 && interval.contains(interval.ratio));
 /// ```
-#[must_use]
 pub fn ratio_interval(blocks: &[Block]) -> Option<Interval> {
     ratio_interval_of(blocks, BOOTSTRAP_DRAWS)
 }

@@ -32,7 +32,6 @@ pub struct Capacity {
 
 impl Capacity {
     /// Summarises windows in any order; `None` if there are none.
-    #[must_use]
     pub fn new(samples: &[f64], disturbed: u64, direction: Direction) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -46,7 +45,6 @@ impl Capacity {
     }
 
     /// Share of all windows that was left out, 0 to 1.
-    #[must_use]
     pub fn left_out(&self) -> f64 {
         self.disturbed as f64 / (self.windows as f64 + self.disturbed as f64)
     }
@@ -67,7 +65,6 @@ fn quantile_from_best(direction: Direction, sorted: &[f64], part: f64) -> Option
 
 /// One statistic of samples in any order; `None` without samples, and for the 99.9 % quantile with
 /// fewer than [`P999_SAMPLES`].
-#[must_use]
 pub fn of_samples(samples: &[f64], statistic: Statistic, direction: Direction) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -213,7 +213,6 @@ struct Merged {
 /// assert!(comparison.rows.is_empty());
 /// assert!(comparison.unmatched[0].contains("the first has 2 blocks, the second 1"));
 /// ```
-#[must_use]
 pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     let count = first.len().min(second.len());
     let (ours, theirs) = (populations(&first[..count]), populations(&second[..count]));

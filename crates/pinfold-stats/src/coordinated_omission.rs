@@ -19,7 +19,6 @@ pub struct RandomArrival {
 impl RandomArrival {
     /// The distribution for these stalls (ns, in any order); `None` if the observed time is zero or
     /// less than the sum of the stalls.
-    #[must_use]
     pub fn new(mut gaps: Vec<f64>, observed_ns: u64) -> Option<Self> {
         gaps.sort_unstable_by(f64::total_cmp);
         let mut sums = vec![0.0; gaps.len() + 1];
@@ -36,7 +35,6 @@ impl RandomArrival {
     }
 
     /// P(wait > `wait_ns`).
-    #[must_use]
     pub fn beyond(&self, wait_ns: f64) -> f64 {
         let first = self.gaps.partition_point(|&gap| gap <= wait_ns);
         let longer = (self.gaps.len() - first) as f64;
@@ -50,7 +48,6 @@ impl RandomArrival {
     }
 
     /// Mean wait (ns) over all arrivals, including those that do not wait.
-    #[must_use]
     pub fn mean_ns(&self) -> f64 {
         self.gaps.iter().map(|gap| gap * gap).sum::<f64>() / (2.0 * self.observed_ns)
     }

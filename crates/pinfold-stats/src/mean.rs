@@ -18,7 +18,6 @@ pub struct Mean {
 
 impl Mean {
     /// The summary; `None` without values.
-    #[must_use]
     pub fn from_values(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {

@@ -8,7 +8,6 @@
 ///
 /// # Panics
 /// If `p` is outside 0 to 1.
-#[must_use]
 pub fn quantile(samples: &[f64], p: f64) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

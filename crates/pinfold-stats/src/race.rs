@@ -94,7 +94,6 @@ pub struct Loss {
 
 impl RaceRule {
     /// Level of one comparison of the spread test after this number of blocks.
-    #[must_use]
     pub fn spread_level(&self, blocks: u32, rivals: u32) -> f64 {
         if blocks < 2 {
             return 0.0;
@@ -105,7 +104,6 @@ impl RaceRule {
 
     /// Level of one comparison of the exact test after this number of blocks; 0 before the first
     /// block in which it can drop a candidate.
-    #[must_use]
     pub fn exact_level(&self, blocks: u32, rivals: u32) -> f64 {
         let last = self.blocks.min(u32::try_from(EXACT_BLOCKS).unwrap_or(u32::MAX));
         match (1..=last).find(|first| smallest_p(*first) / 2.0 <= self.level(last, rivals, *first))
@@ -120,7 +118,6 @@ impl RaceRule {
     }
 
     /// The candidates that are dropped after a block, given the leader, in the order of the lanes.
-    #[must_use]
     pub fn look(&self, lanes: &[ParticipantResults], leader: usize) -> Vec<Loss> {
         let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let blocks = u32::try_from(lanes[leader].blocks.len()).unwrap_or(u32::MAX);
@@ -143,7 +140,6 @@ impl RaceRule {
     /// One-sided p-value of "it is better than the leader by more than the margin", with the
     /// residual variance of all candidates and without correction; `None` with fewer than two
     /// blocks.
-    #[must_use]
     pub fn p(&self, lanes: &[ParticipantResults], lane: usize, leader: usize) -> Option<f64> {
         let pair = differences(&lanes[lane], &lanes[leader]);
         if pair.len() < 2 {
@@ -228,7 +224,6 @@ fn residual_squares(rows: &[Vec<f64>]) -> f64 {
 
 /// Residuals after removal of block (row) and candidate (column) effects; all rows have the same
 /// length.
-#[must_use]
 pub fn residuals(rows: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let of_rows: Vec<f64> = rows.iter().map(|row| mean(row)).collect();
     let all = mean(&of_rows);

@@ -16,7 +16,6 @@ const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
 impl Pcg32 {
     /// The generator with this seed; different streams of one seed are independent.
-    #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut generator = Self { state: 0, increment: (stream << 1) | 1 };
         generator.next_u32();

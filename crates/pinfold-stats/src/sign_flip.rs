@@ -26,7 +26,6 @@ const MONTE_CARLO_SEED: u64 = 0x7069_6e66_6f6c_6400;
 /// assert_eq!(pinfold_stats::sign_flip(&log_ratios), Some(2.0 / 256.0));
 /// assert_eq!(pinfold_stats::sign_flip(&[]), None);
 /// ```
-#[must_use]
 pub fn sign_flip(log_ratios: &[f64]) -> Option<f64> {
     if log_ratios.is_empty() || !log_ratios.iter().all(|value| value.is_finite()) {
         return None;
@@ -49,7 +48,6 @@ pub fn sign_flip(log_ratios: &[f64]) -> Option<f64> {
 }
 
 /// The test of the ratios of these blocks. `None` also if a ratio is not a positive number.
-#[must_use]
 pub fn sign_flip_blocks(blocks: &[Block]) -> Option<f64> {
     let logs: Option<Vec<f64>> = blocks.iter().map(|block| block.ratio().map(f64::ln)).collect();
     sign_flip(&logs?)
@@ -114,7 +112,6 @@ pub const LEAST_BLOCKS: u32 = 8;
 /// The number of blocks from which a verdict is possible at level `alpha` if `family` comparisons
 /// are tested together under Holm's correction: [`LEAST_BLOCKS`], and one more each time that the
 /// number of comparisons doubles. `tune`, studies and `compare` all use this rule.
-#[must_use]
 pub fn blocks_needed(family: u32, alpha: f64) -> u32 {
     let tests = f64::from(family.max(1));
     (LEAST_BLOCKS..1_100).find(|&blocks| smallest_p(blocks) * tests <= alpha).unwrap_or(u32::MAX)

@@ -39,7 +39,6 @@ pub enum SteadyState {
 
 impl SteadyState {
     /// The samples of the steady state; all samples where there is none.
-    #[must_use]
     pub fn of_samples<'s>(&self, samples: &'s [f64]) -> &'s [f64] {
         match self {
             SteadyState::From(first) => samples.get(*first..).unwrap_or(samples),
@@ -49,7 +48,6 @@ impl SteadyState {
 }
 
 /// Detects the steady state of samples in the order in which they were taken.
-#[must_use]
 pub fn steady(samples: &[f64]) -> SteadyState {
     if samples.len() < STEADY_SAMPLES {
         return SteadyState::TooFew;

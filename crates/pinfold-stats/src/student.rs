@@ -3,7 +3,6 @@
 /// Probability of a value of at least `t` under Student's distribution with this number of degrees
 /// of freedom (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4: finite sums, accurate to about 12
 /// decimals). 1 with zero degrees of freedom.
-#[must_use]
 pub fn student_tail(t: f64, freedom: u32) -> f64 {
     if freedom == 0 || t.is_nan() {
         return 1.0;

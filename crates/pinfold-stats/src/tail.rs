@@ -49,7 +49,6 @@ pub struct Tail {
 
 impl Tail {
     /// Summarises samples in any order.
-    #[must_use]
     pub fn new(mut samples: Vec<f64>, observed_ns: u64, dropped: u64) -> Self {
         samples.sort_unstable_by(f64::total_cmp);
         let enough = samples.len() >= P999_SAMPLES;
@@ -89,7 +88,6 @@ pub struct GapPoint {
 
 /// The waits of arrivals at `points` lengths, evenly spaced on a log scale from `floor_ns` to
 /// the longest stall. Empty without stalls longer than the floor or without observed time.
-#[must_use]
 pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -> Vec<GapPoint> {
     let Some(arrivals) = RandomArrival::new(gaps.to_vec(), observed_ns) else { return Vec::new() };
     let longest = arrivals.max_ns();
@@ -118,7 +116,6 @@ pub struct QuantilePoint {
 
 /// The quantiles of a percentile plot with the x axis −log10(1 − p): ten points per decade of
 /// `1 − p`, as far as the number of samples permits, then the maximum.
-#[must_use]
 pub fn quantile_curve(samples: &[f64]) -> Vec<QuantilePoint> {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -22,7 +22,6 @@ pub enum Direction {
 
 impl Direction {
     /// Higher, or lower.
-    #[must_use]
     pub fn new(is_higher_better: bool) -> Self {
         if is_higher_better { Self::HigherIsBetter } else { Self::LowerIsBetter }
     }
@@ -82,7 +81,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Computes the verdict.
-    #[must_use]
     pub fn from_evidence(evidence: &Evidence, direction: Direction, rule: &Rule) -> Verdict {
         let unknown = Verdict::Unknown { have: evidence.blocks, need: rule.blocks_needed };
         if evidence.blocks < rule.blocks_needed {
@@ -105,7 +103,6 @@ impl Verdict {
     }
 
     /// The verdict as one word, for tables.
-    #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Better => "better",

@@ -83,7 +83,6 @@ impl RunError {
     }
 
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             RunError::Rule(error) | RunError::Stored(error) => return error.hint(),

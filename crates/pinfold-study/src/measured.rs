@@ -64,7 +64,6 @@ pub enum MeasuredError {
 
 impl MeasuredError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             MeasuredError::Json(_) | MeasuredError::Format(_) => {

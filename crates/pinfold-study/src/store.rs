@@ -69,7 +69,6 @@ impl OpenRun {
 
 impl Store {
     /// Path of the file, as given by the caller.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }

@@ -127,7 +127,6 @@ fn captured_names(host: &dyn Host) -> Vec<String> {
 pub const NOT_IN_CAPTURE: &str = "not in the capture";
 
 /// The capabilities of a captured machine. What the capture does not contain is unknown.
-#[must_use]
 pub fn captured_capabilities(host: &SnapshotHost) -> Vec<Capability> {
     let names = captured_names(host);
     capabilities(host)
@@ -184,7 +183,6 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
 }
 
 /// Whether KVM runs ordinary guests on this host.
-#[must_use]
 pub fn kvm_capability(host: &dyn Host) -> Capability {
     guests::kvm(&Context::read(host))
 }

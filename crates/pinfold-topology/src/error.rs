@@ -93,7 +93,6 @@ pub enum TopologyError {
 
 impl TopologyError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             TopologyError::Host(_) | TopologyError::NoPu { .. } => return None,

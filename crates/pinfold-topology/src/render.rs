@@ -23,7 +23,6 @@ use summary::{count, size};
 const FULL_UP_TO: usize = 32;
 
 /// The tree, further properties, and the findings.
-#[must_use]
 pub fn render_tree(topology: &Topology) -> String {
     let tree = Tree::new(topology);
     let mut lines = vec![headline(topology)];
@@ -38,7 +37,6 @@ pub fn render_tree(topology: &Topology) -> String {
 }
 
 /// The machine in one line: its model, and how many packages, nodes, L3 domains, cores and CPUs.
-#[must_use]
 pub fn headline(topology: &Topology) -> String {
     let name = topology.model.clone().unwrap_or_else(|| match &topology.source {
         Source::Synthetic(_) => "Synthetic machine".to_owned(),

@@ -54,7 +54,6 @@ struct CapabilitiesDocument<'c> {
 }
 
 /// A topology as JSON, indented, with a newline at the end.
-#[must_use]
 pub fn topology_to_json(topology: &Topology) -> String {
     to_text(&TopologyDocument {
         format: TOPOLOGY_FORMAT,
@@ -84,7 +83,6 @@ pub fn topology_to_json(topology: &Topology) -> String {
 }
 
 /// Capabilities as JSON, indented, with a newline at the end.
-#[must_use]
 pub fn capabilities_to_json(capabilities: &[Capability]) -> String {
     to_text(&CapabilitiesDocument {
         format: CAPABILITIES_FORMAT,

@@ -195,7 +195,6 @@ fn said_by(message: &str) -> String {
 
 impl VmError {
     /// What the user can do next, if anything.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             VmError::Driver(error) => return error.0.hint(),
@@ -243,7 +242,6 @@ impl VmError {
     }
 
     /// True if the virtual machine has ended meanwhile.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         self.is_of(ErrorClass::Gone)
             || matches!(self, VmError::NoProcess { .. })
@@ -251,7 +249,6 @@ impl VmError {
     }
 
     /// True while a machine that was started has no control interface yet.
-    #[must_use]
     pub fn is_not_ready(&self) -> bool {
         self.is_of(ErrorClass::NotReady)
     }
@@ -267,7 +264,6 @@ impl VmError {
     }
 
     /// The error of a driver, if it is of this type.
-    #[must_use]
     pub fn of<E: DriverError>(&self) -> Option<&E> {
         let VmError::Driver(error) = self else { return None };
         let error: &(dyn Error + 'static) = &*error.0;

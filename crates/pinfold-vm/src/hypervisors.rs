@@ -13,7 +13,6 @@ use crate::qemu::Qemu;
 pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 
 /// Their names in a sentence: `QEMU`.
-#[must_use]
 pub fn names() -> String {
     HYPERVISORS.map(|hypervisor| hypervisor.texts().name).join(" or ")
 }
@@ -32,7 +31,6 @@ fn all() -> impl Iterator<Item = &'static dyn Hypervisor> {
 }
 
 /// The options of `pinfold` that take their control sockets: `--qmp`.
-#[must_use]
 pub fn options() -> String {
     HYPERVISORS.map(|hypervisor| hypervisor.texts().option).join(", ")
 }
@@ -44,7 +42,6 @@ pub fn is_mentioned_in(argument: &str) -> bool {
 }
 
 /// The hypervisor whose program has this file name.
-#[must_use]
 pub fn of_program(name: &str) -> Option<&'static dyn Hypervisor> {
     all().find(|hypervisor| hypervisor.is_program(name))
 }
@@ -82,7 +79,6 @@ pub struct Running {
 
 impl Running {
     /// Its name, if it has one that is short and plain enough for journals and commands.
-    #[must_use]
     pub fn plain_name(&self) -> Option<&str> {
         const LONGEST: usize = 64;
         let name = self.spec.name.as_deref()?;
@@ -113,7 +109,6 @@ pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
 /// The machine of a process, if it is one of these hypervisors.
 ///
 /// The program is that of the executable file: any process can put another name into its arguments.
-#[must_use]
 pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
     let program = host.link(&paths::process_file(pid, "exe")).ok()?;
     // The file of a program that was upgraded meanwhile.

@@ -304,7 +304,6 @@ impl Failed<'_> {
 
 impl RunningVm {
     /// The process of the hypervisor.
-    #[must_use]
     pub fn pid(&self) -> Tid {
         self.found.pid
     }
@@ -377,7 +376,6 @@ impl RunningVm {
     }
 
     /// The last 64 KiB of the hypervisor's standard error output.
-    #[must_use]
     pub fn error_output(&self) -> String {
         self.chatter.text()
     }

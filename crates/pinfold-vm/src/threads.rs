@@ -63,7 +63,6 @@ pub struct Found {
 impl Found {
     /// The indexes of the present vCPUs, ascending. There is a gap where a vCPU was plugged into a
     /// later slot.
-    #[must_use]
     pub fn vcpu_ids(&self) -> Vec<u32> {
         let ids: Vec<u32> = self.threads.iter().filter_map(|thread| thread.role.vcpu()).collect();
         match u32::try_from(ids.len()) {

@@ -147,7 +147,6 @@ impl JobRequest {
 }
 
 /// Indexes of an array in Slurm's format: `0-3,7,9-12`.
-#[must_use]
 pub fn array(elements: &[u32]) -> String {
     let mut sorted = elements.to_vec();
     sorted.sort_unstable();
@@ -171,13 +170,11 @@ pub fn array(elements: &[u32]) -> String {
 }
 
 /// A word quoted for the shell.
-#[must_use]
 pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// The script of a batch job: it executes the program.
-#[must_use]
 pub fn script(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| quote(word)).collect();
     format!("#!/bin/sh\nexec {}\n", words.join(" "))
@@ -197,7 +194,6 @@ pub fn parse_job_id(answer: &str) -> Result<u64, BadAnswer> {
 }
 
 /// Arguments of `squeue` for [`queue`].
-#[must_use]
 pub fn queue_words(name: &str) -> Vec<String> {
     let format = "--format=%F|%K|%T|%N|%r";
     let fixed = ["--noheader", "--array", "--states=all", format].map(str::to_owned);
@@ -257,7 +253,6 @@ pub fn waits_as_usual(reason: &str) -> bool {
 }
 
 /// Description of a state.
-#[must_use]
 pub fn ended_words(state: &str, exit_code: Option<&str>) -> String {
     let exit = exit_code.filter(|code| *code != "0:0");
     let text = match state {
@@ -281,7 +276,6 @@ pub fn ended_words(state: &str, exit_code: Option<&str>) -> String {
 }
 
 /// Fields of `scontrol -o show job`: `ExitCode=7:0`.
-#[must_use]
 pub fn job_field<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     let mut words = answer.split_ascii_whitespace();
     words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
@@ -436,7 +430,6 @@ pub fn choose(
 }
 
 /// The error message of a Slurm program, and a hint.
-#[must_use]
 pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
     if has(said, "Munge encode failed")
         || has(said, "auth/munge")
@@ -482,7 +475,6 @@ fn has(said: &str, text: &str) -> bool {
 
 /// The reason in the output of `sbatch` when it accepted no task; `None` if neither fewer
 /// nor later tasks would help. Only its own lines count, not those of a task.
-#[must_use]
 pub fn not_taken(said: &str) -> Option<NotTaken> {
     fn has(own: &[&str], text: &str) -> bool {
         own.iter().any(|line| line.contains(text))
@@ -513,7 +505,6 @@ fn names_a_limit(word: &str) -> bool {
 }
 
 /// True if `sbatch` itself waits to retry, for two minutes in total.
-#[must_use]
 pub fn will_ask_again(said: &str) -> bool {
     said.lines().any(|line| line.trim().starts_with("sbatch: ") && waits(line))
 }

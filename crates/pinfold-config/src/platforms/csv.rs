@@ -37,7 +37,6 @@ pub fn load(text: &str) -> Result<RecordedLoad, ConfigError> {
 }
 
 /// Formats a recorded load for [`load`].
-#[must_use]
 pub fn to_csv(load: &RecordedLoad) -> String {
     let mut text = String::from("ms");
     for pu in &load.pus {

@@ -9,7 +9,6 @@ use crate::value::{self, Value, ValueKind};
 
 /// Line and column of a part of the platform, both from 1; `None` if platforms have no such part,
 /// or the file does not contain it.
-#[must_use]
 pub fn place_of(text: &str, field: &RequestField) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
     match field {
@@ -47,7 +46,6 @@ fn key_of(field: VnodeField) -> Option<&'static str> {
 }
 
 /// Line and column of the value of a vnode's key, such as `profile`; without it, of the vnode.
-#[must_use]
 pub fn place_of_key(text: &str, vnode: &str, key: &str) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
     locate_key(text, of_name(&root, vnode)?, key)

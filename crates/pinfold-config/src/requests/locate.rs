@@ -9,7 +9,6 @@ use crate::fault::Fault;
 use crate::value::{self, Value, ValueKind};
 
 /// Line and column of a part of the request, both from 1; `None` if the file does not contain it.
-#[must_use]
 pub fn place_of(text: &str, field: &RequestField) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
     place(text, at_of(&root, field)?)

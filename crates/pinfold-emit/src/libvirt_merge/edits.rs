@@ -14,7 +14,6 @@ pub struct Edits<'x> {
 
 impl<'x> Edits<'x> {
     /// No changes to this text yet.
-    #[must_use]
     pub fn new(text: &'x str) -> Self {
         let eol = if text.contains("\r\n") { "\r\n" } else { "\n" };
         Self { text, eol, changes: Vec::new() }

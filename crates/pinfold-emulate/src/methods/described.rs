@@ -12,7 +12,6 @@ use crate::node::Node;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.
-#[must_use]
 pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     (code::code(node.method).describe)(node, cgroup)
 }

@@ -39,7 +39,6 @@ pub fn runtime_dir() -> Result<String, HostError> {
 }
 
 /// True if this is the path of [`runtime_dir`], which need not exist.
-#[must_use]
 pub fn is_runtime_dir(path: &str) -> bool {
     runtime_path(&User::current()) == path
 }
@@ -65,7 +64,6 @@ pub fn placed_dirs(uid: u32) -> Result<Vec<String>, HostError> {
 /// Root's directory of marks as a process sees it, if this is another one than here: a mount
 /// namespace may hide `/run`. Without `CAP_SYS_PTRACE` that of another user's process is not
 /// visible.
-#[must_use]
 pub fn placed_dir_seen_by(pid: Tid) -> Option<String> {
     let path = format!("{}{PLACED}", crate::paths::process_root(pid));
     (is_dir_of(&path, 0) && identity(&path) != identity(PLACED)).then_some(path)

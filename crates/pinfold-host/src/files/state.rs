@@ -103,7 +103,6 @@ impl StateDir {
     }
 
     /// Its path as given.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -190,7 +189,6 @@ impl StateDir {
     }
 
     /// True if an entry with this name exists.
-    #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
@@ -347,7 +345,6 @@ pub(super) fn is_dir_of(path: &str, uid: u32) -> bool {
 
 /// True for a regular file with content that belongs to this user only; false for a link to one,
 /// and for one that is not visible here.
-#[must_use]
 pub fn is_filled_file_of(path: &str, uid: u32) -> bool {
     is_of(path, uid).is_some_and(|stat| kind(&stat) == FileType::RegularFile && stat.st_size > 0)
 }

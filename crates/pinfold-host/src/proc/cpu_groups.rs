@@ -24,7 +24,6 @@ pub struct Throttling {
 /// The directories of the groups of a task: its own first, then those above it, without the root
 /// of the hierarchy, which has no quota. `cgroup` is the text of `/proc/PID/task/TID/cgroup`,
 /// `mount` that of the controller `cpu`. Empty if the text has no such hierarchy.
-#[must_use]
 pub fn dirs(mount: &ControllerMount, cgroup: &str) -> Vec<String> {
     let Ok(memberships) = proc_cgroup::parse(cgroup) else { return Vec::new() };
     let path = match mount.version {
@@ -42,7 +41,6 @@ pub fn dirs(mount: &ControllerMount, cgroup: &str) -> Vec<String> {
 
 /// Parses `cpu.stat`; `None` if the group has no statistics of a quota. Version 2 shows such a file
 /// also where the controller is off.
-#[must_use]
 pub fn throttling(cpu_stat: &str) -> Option<Throttling> {
     let ns = match field(cpu_stat, "throttled_usec") {
         Some(us) => us.saturating_mul(1000),

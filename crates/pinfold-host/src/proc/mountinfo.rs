@@ -27,7 +27,6 @@ pub struct Mount {
 
 impl Mount {
     /// True if it is read-only.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
     }
@@ -54,7 +53,6 @@ pub struct ControllerMount {
 impl ControllerMount {
     /// Directory of a task's group, from its path in [`super::proc_cgroup`]; `None` if the group is
     /// outside of the mounted part.
-    #[must_use]
     pub fn group_dir(&self, path: &str) -> Option<String> {
         let root = self.mount.root.trim_end_matches('/');
         let below = path.strip_prefix(root)?;
@@ -106,7 +104,6 @@ fn fail(line: &str) -> ProcError {
 }
 
 /// The v1 hierarchy with a controller, if it is mounted.
-#[must_use]
 pub fn v1_mount(mounts: &[Mount], controller: &str) -> Option<ControllerMount> {
     mounts
         .iter()
@@ -118,7 +115,6 @@ pub fn v1_mount(mounts: &[Mount], controller: &str) -> Option<ControllerMount> {
 }
 
 /// The v2 hierarchy, if it is mounted; its `cgroup.controllers` lists its controllers.
-#[must_use]
 pub fn v2_mount(mounts: &[Mount]) -> Option<ControllerMount> {
     mounts
         .iter()

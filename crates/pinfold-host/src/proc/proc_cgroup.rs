@@ -53,7 +53,6 @@ fn fail(line: &str) -> ProcError {
 }
 
 /// Path of a task's group in the hierarchy with a v1 controller.
-#[must_use]
 pub fn v1_path<'m>(memberships: &'m [Membership], controller: &str) -> Option<&'m str> {
     memberships
         .iter()

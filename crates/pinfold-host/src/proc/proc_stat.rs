@@ -119,13 +119,11 @@ pub fn of_threads(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<ProcSta
 
 impl ProcStat {
     /// Identifies the thread by TID and start time.
-    #[must_use]
     pub fn task(&self) -> TaskId {
         TaskId { tid: self.tid, start_time: self.start_time }
     }
 
     /// True for a kernel thread.
-    #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
@@ -137,7 +135,6 @@ impl ProcStat {
     }
 
     /// True if it has ended (zombie or dead).
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }

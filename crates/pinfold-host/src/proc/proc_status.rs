@@ -36,7 +36,6 @@ pub struct ProcStatus {
 }
 
 /// The value of a field, without surrounding blanks.
-#[must_use]
 pub fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }

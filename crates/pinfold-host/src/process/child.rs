@@ -37,7 +37,6 @@ impl Child {
     }
 
     /// Its PID.
-    #[must_use]
     pub fn pid(&self) -> Tid {
         self.task.tid
     }
@@ -49,7 +48,6 @@ impl Child {
     }
 
     /// Its main thread, identified by PID and start time.
-    #[must_use]
     pub fn task(&self) -> TaskId {
         self.task
     }
@@ -200,7 +198,6 @@ fn fail(leader: &Tid, errno: rustix::io::Errno) -> HostError {
 }
 
 /// Describes an exit status, as a sentence without full stop: `exit code 1`, `killed by signal 9`.
-#[must_use]
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),

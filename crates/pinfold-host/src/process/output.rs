@@ -22,7 +22,6 @@ pub struct Output {
 
 impl Output {
     /// Standard output as text; bytes that are not UTF-8 become U+FFFD.
-    #[must_use]
     pub fn stdout_text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }

@@ -54,7 +54,6 @@ pub struct Spawn {
 impl Spawn {
     /// A child that runs this program (that of [`find_program`](super::find_program) if it has no
     /// slash), with the parent's standard streams.
-    #[must_use]
     pub fn new(program: &str) -> Self {
         let found = super::find_program(program).filter(|_| !program.contains('/'));
         // `exec` would search a name without a slash again, also in relative parts of `PATH`.

@@ -28,7 +28,6 @@ pub enum TreeError {
 
 impl TreeError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             TreeError::Head { .. } => {
@@ -79,7 +78,6 @@ impl SnapshotHost {
     }
 
     /// The text form.
-    #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = format!("{HEAD}\n");
         write_directory(&self.root, "", &mut text);

@@ -51,7 +51,6 @@ impl Tuning {
     }
 
     /// All values of a tunable.
-    #[must_use]
     pub fn all(&self, tunable: &Tunable) -> &[Value] {
         self.values.get(tunable.key).map_or(&[], Vec::as_slice)
     }
@@ -63,7 +62,6 @@ impl Tuning {
     }
 
     /// True if the plan sets the tunable.
-    #[must_use]
     pub fn has(&self, tunable: &Tunable) -> bool {
         self.get(tunable).is_some()
     }
@@ -75,21 +73,18 @@ impl Tuning {
     }
 
     /// The number of a tunable that has one.
-    #[must_use]
     pub fn number(&self, tunable: &Tunable) -> Option<u64> {
         let Some(Value::Number(number)) = self.get(tunable) else { return None };
         Some(*number)
     }
 
     /// The CPUs of a tunable that has such.
-    #[must_use]
     pub fn cpus(&self, tunable: &Tunable) -> Option<&CpuSet> {
         let Some(Value::Cpus(pus)) = self.get(tunable) else { return None };
         Some(pus)
     }
 
     /// The word of a tunable that has one.
-    #[must_use]
     pub fn word(&self, tunable: &Tunable) -> Option<&'static str> {
         let Some(Value::Word(word)) = self.get(tunable) else { return None };
         Some(word)

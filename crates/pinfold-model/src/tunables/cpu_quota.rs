@@ -18,7 +18,6 @@ impl CpuQuota {
 }
 
 /// The limit of a plan.
-#[must_use]
 pub fn quota(tuning: &Tuning) -> Option<CpuQuota> {
     let Some(Value::Quota(quota)) = tuning.get(&TUNABLE) else { return None };
     Some(*quota)

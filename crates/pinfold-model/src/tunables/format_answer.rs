@@ -23,13 +23,11 @@ pub enum FormatAnswer {
 
 impl FormatAnswer {
     /// Lines for a section or file.
-    #[must_use]
     pub fn lines(place: &'static str, lines: Vec<String>) -> Self {
         Self::Words { place, lines, note: String::new() }
     }
 
     /// One line for a text with a single section.
-    #[must_use]
     pub fn line(line: String) -> Self {
         Self::lines("", vec![line])
     }
@@ -41,7 +39,6 @@ impl FormatAnswer {
     }
 
     /// No equivalent, because it is a setting of the host.
-    #[must_use]
     pub fn host() -> Self {
         Self::Nothing(String::new())
     }
@@ -71,19 +68,16 @@ pub struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     /// Scope for the text of one vnode.
-    #[must_use]
     pub fn of_vnode(plan: &'a Plan, vnode: &'a VnodePlan) -> Self {
         Self { plan, vnode: Some(vnode), topology: None }
     }
 
     /// Scope for a text about the host.
-    #[must_use]
     pub fn of_host(plan: &'a Plan) -> Self {
         Self { plan, vnode: None, topology: None }
     }
 
     /// The CPUs of the frequency and wake-up tunables.
-    #[must_use]
     pub fn pus(&self) -> CpuSet {
         self.vnode.map_or_else(|| self.plan.pus(), VnodePlan::pus)
     }

@@ -63,7 +63,6 @@ impl ResourceShare {
         ["L3", "L3CODE", "L3DATA", "L2", "L2CODE", "L2DATA", "MB", "SMBA"];
 
     /// True for a cache, whose shares are masks.
-    #[must_use]
     pub fn is_cache(&self) -> bool {
         self.resource.starts_with('L')
     }

@@ -30,7 +30,6 @@ pub enum Value {
 
 impl Value {
     /// True for the switch in the position *on*.
-    #[must_use]
     pub fn is_on(&self) -> bool {
         *self == Self::Switch(true)
     }

@@ -28,7 +28,6 @@ pub enum Fit {
 }
 
 /// Compares `plan` with the host of `topology`.
-#[must_use]
 pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
     if plan.fingerprint == topology.fingerprint {
         return Fit::Same;

@@ -131,7 +131,6 @@ fn count_filled(topology: &Topology) -> usize {
 
 /// True if the CPUs of vCPUs on `nodes` determine where the memory belongs: each vCPU stays on one
 /// node, or all stay on some of the nodes. If they float over all nodes, the kernel places both.
-#[must_use]
 pub fn says_where<'a>(
     index: &Index<'_>,
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
@@ -277,7 +276,6 @@ pub(crate) fn part_of_a_page(vnodes: &[VnodePlan]) -> Option<Finding> {
 }
 
 /// The sizes next to one that is no whole number of pages.
-#[must_use]
 pub fn whole_pages(bytes: u64, page: u64) -> String {
     let less = bytes - bytes % page.max(1);
     match less {

@@ -35,7 +35,6 @@ const PLAN: &str = "the plan";
 /// assert!(!pinfold_plan::validate(&plan, &smaller).is_empty());
 /// # Ok::<(), pinfold_plan::PlanError>(())
 /// ```
-#[must_use]
 pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let broken = faults(plan)
         .into_iter()

@@ -65,7 +65,6 @@ pub(crate) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
 
 impl<'a> Index<'a> {
     /// The index of a topology.
-    #[must_use]
     pub fn from_topology(topology: &'a Topology) -> Self {
         let most = topology.pus.iter().map(|pu| pu.os.index() + 1).max().unwrap_or(0);
         let mut places = vec![usize::MAX; most];
@@ -101,7 +100,6 @@ impl<'a> Index<'a> {
     }
 
     /// The nodes of some CPUs.
-    #[must_use]
     pub fn nodes_of(&self, pus: &CpuSet) -> BTreeSet<NodeId> {
         if pus.len() < self.nodes.len() {
             return self.pus(pus).filter_map(|pu| pu.node).collect();
@@ -130,7 +128,6 @@ impl<'a> Index<'a> {
     }
 
     /// The CPU's entry in the topology.
-    #[must_use]
     pub fn pu(&self, os: PuId) -> Option<&'a Pu> {
         self.topology.pus.get(*self.places.get(os.index())?)
     }
@@ -162,7 +159,6 @@ fn weakest_part(cores: &[AvailableCore], hostable: &CpuSet) -> Option<u32> {
 }
 
 /// The CPUs that the vCPUs of a request may use; `None` if none are left for them or for the host.
-#[must_use]
 pub fn usable_for_vcpus(topology: &Topology, request: &Request) -> Option<CpuSet> {
     AvailableCpus::new(topology, request).ok().map(|available| available.usable)
 }

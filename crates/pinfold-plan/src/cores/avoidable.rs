@@ -22,14 +22,12 @@ pub struct Choice<'a> {
 }
 
 /// The severity of a cost.
-#[must_use]
 pub fn severity(avoidable: bool) -> Severity {
     if avoidable { Severity::Warning } else { Severity::Note }
 }
 
 impl<'a> Choice<'a> {
     /// For vCPUs on fast and on slow cores: true if one kind of core has a CPU for each vCPU.
-    #[must_use]
     pub fn of_one_kind(&self) -> bool {
         let mut kinds: BTreeMap<_, usize> = BTreeMap::new();
         for pu in self.index.pus(self.usable) {
@@ -41,7 +39,6 @@ impl<'a> Choice<'a> {
     /// For host siblings that the guest sees as cores: true if each vCPU can have its own core near
     /// the present CPUs, or all can lie on whole cores of one width. vCPUs that are divided equally
     /// over nodes, as NUMA cells are, stay so.
-    #[must_use]
     pub fn with_true_siblings(&self, pins: &CpuSet) -> bool {
         let used: Vec<&CpuSet> = self.index.node_tables(pins).map(|node| &node.pus).collect();
         let mut shares = used.iter().map(|pus| pus.intersection(pins).len());
@@ -80,7 +77,6 @@ impl<'a> Choice<'a> {
     }
 
     /// For vCPUs on every CPU of the host's tasks: true if there are more CPUs than vCPUs.
-    #[must_use]
     pub fn with_a_pu_for_the_host(&self) -> bool {
         self.vcpus < self.usable.len()
     }
@@ -103,7 +99,6 @@ impl<'a> Choice<'a> {
 
     /// For vCPUs of one node on several L3 domains: the number of domains and the CPUs of the
     /// largest one that has room for all these vCPUs. `None` if no domain has.
-    #[must_use]
     pub fn crossed_l3s(&self, pins: &Pins<'_>) -> Option<(usize, CpuSet)> {
         let nodes = self.index.node_tables(pins.pus);
         let parts = nodes.map(|node| node.pus.intersection(pins.pus));
@@ -128,7 +123,6 @@ impl<'a> Choice<'a> {
     }
 
     /// How many L3 domains the vCPUs of one node lie in, if these are several.
-    #[must_use]
     pub fn l3s_of_one_node(&self, pins: &CpuSet) -> Option<usize> {
         let pus = || self.index.pus(pins);
         let nodes = distinct(pus().filter_map(|pu| pu.node));
@@ -145,7 +139,6 @@ impl<'a> Choice<'a> {
     }
 
     /// For vCPUs that share a CPU: true if there is another CPU.
-    #[must_use]
     pub fn with_another_pu(&self) -> bool {
         self.usable.len() > 1
     }

@@ -18,7 +18,6 @@ pub enum BootParameterState {
 
 /// Compares a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
 /// with the words of a kernel command line.
-#[must_use]
 pub fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
     let words: Vec<&str> = parameter.split(' ').collect();
     let mut found: Vec<(String, bool)> = Vec::new();
@@ -50,7 +49,6 @@ pub fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
 
 /// The words of a host's kernel command line that these parameters replace, for messages: ` in
 /// place of isolcpus=4-7`, or an empty text.
-#[must_use]
 pub fn in_place_of(parameters: &[String], booted: &[String]) -> String {
     let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
         BootParameterState::Other(old) => Some(old),
@@ -88,7 +86,6 @@ fn is_flag(part: &&str) -> bool {
 }
 
 /// The CPUs that a word such as `isolcpus=domain,4-7` lists; empty if it lists none.
-#[must_use]
 pub fn cpus(word: &str) -> CpuSet {
     value(word).map(|(_, cpus)| cpus).unwrap_or_default()
 }
@@ -131,7 +128,6 @@ pub(crate) fn kept_for(
 /// The offline CPUs that may be siblings of `reserved` ones. The kernel hides the core of an
 /// offline CPU. So each of them may be a sibling if a wholly reserved core shows fewer threads than
 /// others of its kind, or if SMT is off.
-#[must_use]
 pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
     if topology.offline.is_empty() {
         return CpuSet::new();
@@ -150,7 +146,6 @@ pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
 }
 
 /// The parameters that exclude tasks and kernel work from some CPUs.
-#[must_use]
 pub fn keeping_off(reserved: &CpuSet) -> Vec<String> {
     let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
     let tickless = without_boot_pu(reserved);
@@ -162,7 +157,6 @@ pub fn keeping_off(reserved: &CpuSet) -> Vec<String> {
 }
 
 /// The same CPUs without the boot CPU, which keeps time for the others.
-#[must_use]
 pub fn without_boot_pu(pus: &CpuSet) -> CpuSet {
     pus.difference(&CpuSet::single(PuId(0)))
 }

@@ -37,7 +37,6 @@ pub struct Excess {
 
 impl Excess {
     /// A sentence for one machine with these demands.
-    #[must_use]
     pub fn of_one(&self, demands: &[Demand]) -> String {
         let cells: Vec<String> = self
             .whose
@@ -64,7 +63,6 @@ impl Excess {
 
 /// The smallest sets of nodes that have less memory than is bound to them; empty if the topology
 /// has no memory sizes.
-#[must_use]
 pub fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
     if !sizes_are_known(topology) {
         return Vec::new();
@@ -94,7 +92,6 @@ pub fn excesses(demands: &[Demand], topology: &Topology) -> Vec<Excess> {
 }
 
 /// Bytes of memory of these nodes.
-#[must_use]
 pub fn room(nodes: &Nodes, topology: &Topology) -> u64 {
     let on = topology.nodes.iter().filter(|node| nodes.contains(&node.id));
     on.map(|node| node.memory_bytes).sum()
@@ -125,7 +122,6 @@ fn sets(demands: &[Demand], all: &Nodes) -> Vec<Nodes> {
 }
 
 /// hwloc gives each node of a synthetic machine 1 GiB if the description has no sizes.
-#[must_use]
 pub fn sizes_are_known(topology: &Topology) -> bool {
     match &topology.source {
         Source::Synthetic(text) => text.contains("memory"),
@@ -209,7 +205,6 @@ fn pages_of(memory: MemoryRequest) -> Option<(u64, u64)> {
 }
 
 /// True for a node without memory on a host that reports memory.
-#[must_use]
 pub fn is_empty_node(topology: &Topology, id: NodeId) -> bool {
     topology.nodes.iter().any(|node| node.memory_bytes > 0)
         && !topology.nodes.iter().any(|node| node.id == id && node.memory_bytes > 0)

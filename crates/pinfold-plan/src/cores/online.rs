@@ -22,7 +22,6 @@ pub(crate) fn usable_once(offline: &CpuSet) -> String {
 }
 
 /// The shell command that brings these CPUs online.
-#[must_use]
 pub fn command(offline: &CpuSet) -> String {
     let numbers: Vec<String> = offline.iter().map(|pu| pu.to_string()).collect();
     match numbers.len() {

@@ -84,7 +84,6 @@ fn too_deep<'a, 'input>(document: &'a Document<'input>) -> Option<Node<'a, 'inpu
 }
 
 /// An error at an element.
-#[must_use]
 pub fn error_at(node: Node<'_, '_>, why: impl Into<String>) -> DomainError {
     let pos = node.document().text_pos_at(node.range().start);
     DomainError { line: pos.row, column: pos.col, why: why.into(), hint: Some(CORRECT_IT) }
@@ -489,7 +488,6 @@ fn children<'a, 'input>(
 }
 
 /// True for libvirt's element of this name; elements of other namespaces do not match.
-#[must_use]
 pub fn is(node: &Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().namespace().is_none() && node.tag_name().name() == name
 }
@@ -503,7 +501,6 @@ pub fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
 }
 
 /// The line and the opening tag of an element.
-#[must_use]
 pub fn place(node: Node<'_, '_>) -> Place {
     let document = node.document();
     let source = document.input_text().get(node.range()).unwrap_or_default();

@@ -16,7 +16,6 @@ fn count(set: &CpuSet) -> u32 {
 impl Domain {
     /// The machine of the file as a request. Nodes that the host lacks, or that have no CPU, are
     /// omitted, because vCPUs cannot be there.
-    #[must_use]
     pub fn request(&self, topology: &Topology) -> VmRequest {
         let bound = self.memory.as_ref().and_then(|bound| bound.value.nodes.as_deref());
         let mut bound = with_cpus(bound.unwrap_or_default(), topology);
@@ -56,7 +55,6 @@ impl Domain {
     }
 
     /// Those of some vCPUs that exist, numbered without the reserve, as plans number them.
-    #[must_use]
     pub fn positions(&self, vcpus: &CpuSet) -> CpuSet {
         let numbered = self.existing.iter().zip(0_u32..);
         numbered.filter(|(id, _)| vcpus.contains(*id)).map(|(_, position)| PuId(position)).collect()
@@ -72,7 +70,6 @@ impl Domain {
     }
 
     /// The `<memnode>` of a cell.
-    #[must_use]
     pub fn memnode(&self, cell: u32) -> Option<&Memnode> {
         self.memnodes.iter().map(|memnode| &memnode.value).find(|memnode| memnode.cell == cell)
     }

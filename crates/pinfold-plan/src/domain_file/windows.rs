@@ -18,7 +18,6 @@ const MOST_OF_DESKTOP: u32 = 2;
 
 impl Windows {
     /// The signs of Windows in a file with this root element.
-    #[must_use]
     pub fn from_root(root: Node<'_, '_>) -> Self {
         let clock = child(root, "clock");
         let hyperv = child(root, "features").and_then(|features| child(features, "hyperv"));
@@ -44,7 +43,6 @@ impl Windows {
 }
 
 /// The number of sockets that the guest's system uses; `None` if it uses all.
-#[must_use]
 pub fn most_sockets(root: Node<'_, '_>) -> Option<u32> {
     // Server editions are named after their year: `win/2k22`.
     let is_server = system(root).is_some_and(|id| id.contains("/win/2k"));

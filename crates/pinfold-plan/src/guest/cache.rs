@@ -40,7 +40,6 @@ struct DieDomain {
 }
 
 /// The caches of a guest, derived from the pins of its vCPUs.
-#[must_use]
 pub fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
     let none = Caches { dies: 1, as_host: false };
     let Some(guest) = &vnode.guest else { return none };

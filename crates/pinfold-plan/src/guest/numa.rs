@@ -19,7 +19,6 @@ pub struct GuestCell {
 /// vCPU may run on more than one node, if a node has no vCPU, if a core of the guest would be in
 /// two cells, or if cells of different sizes exceed the memory of their nodes. A socket may be in
 /// two: the scheduler of Linux then keeps to the cells.
-#[must_use]
 pub fn cells(vnode: &VnodePlan, topology: &Topology) -> Vec<GuestCell> {
     let Some(memory) = vnode.memory.as_ref().filter(|memory| memory.nodes.len() > 1) else {
         return Vec::new();
@@ -74,7 +73,6 @@ fn fit_cores(vnode: &VnodePlan, cells: &[GuestCell]) -> bool {
 
 /// Divides `bytes` among the cells in proportion to their vCPUs, each part a multiple of `unit`;
 /// the remainder is added to the first. `None` if a part would be empty.
-#[must_use]
 pub fn shares(cells: &[GuestCell], bytes: u64, unit: u64) -> Option<Vec<u64>> {
     let all: u64 = cells.iter().map(|cell| cell.vcpus.len() as u64).sum();
     let units = bytes / unit.max(1);

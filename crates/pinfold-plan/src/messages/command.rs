@@ -13,7 +13,6 @@ use crate::strategies::strategies;
 /// A hint with the command that plans this request under this strategy, for the machine of this
 /// topology. Properties that a domain file fixes have no options; for such a request the hint names
 /// only the preference, to be added to the user's command.
-#[must_use]
 pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
     if request.vnodes.iter().any(|vnode| match &vnode.work {
         Work::Vm(vm) => !vm.nodes.is_empty() || !vm.cells.is_empty(),
@@ -25,7 +24,6 @@ pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
 }
 
 /// `pinfold plan …` for this request under this strategy, on the machine of this topology.
-#[must_use]
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
     on(&under(&of_vnodes(strategy, &request.vnodes), request), topology)
 }
@@ -59,7 +57,6 @@ fn of_vnodes(strategy: &str, vnodes: &[VnodeRequest]) -> String {
 }
 
 /// Adds the option that names the machine of this topology, unless it is this machine.
-#[must_use]
 pub fn on(command: &str, topology: &Topology) -> String {
     match &topology.source {
         Source::Live => command.to_owned(),
@@ -71,7 +68,6 @@ pub fn on(command: &str, topology: &Topology) -> String {
 
 /// Adds the options for the conditions of this request: CPUs to avoid or keep free, isolation and
 /// preference.
-#[must_use]
 pub fn under(command: &str, request: &Request) -> String {
     let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer, load: _ } =
         request;
@@ -101,7 +97,6 @@ pub fn under(command: &str, request: &Request) -> String {
 
 /// `pinfold apply` for a running libvirt domain, isolated from the host's tasks. The strategy is
 /// repeated if `apply` would select another one without it.
-#[must_use]
 pub fn apply_isolated(domain: &str, strategy: Option<&str>) -> String {
     let apply = Command::new("apply --libvirt").arg(domain);
     format!("{} --isolate host", with_strategy(&apply.to_string(), strategy))
@@ -109,7 +104,6 @@ pub fn apply_isolated(domain: &str, strategy: Option<&str>) -> String {
 
 /// A command with this strategy, unless it is the default `auto` or no strategy of that name
 /// exists (`apply` accepts no other).
-#[must_use]
 pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
     match strategy.filter(|name| *name != "auto" && strategies().iter().any(|it| it.name == *name))
     {
@@ -120,7 +114,6 @@ pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
 
 /// The command that plans the vnodes of a plan again on this machine, as far as the plan contains
 /// the request; with `vcpus` instead of its number of vCPUs, if given.
-#[must_use]
 pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
     let vnodes: Vec<VnodeRequest> =
         plan.vnodes.iter().map(|vnode| vnode_request(vnode, vcpus)).collect();
@@ -132,7 +125,6 @@ pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
 }
 
 /// The command that plans the same with isolation under this strategy, in an output format.
-#[must_use]
 pub fn isolating(plan: &Plan, topology: &Topology, strategy: &str, format: &str) -> String {
     let command =
         format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
@@ -140,7 +132,6 @@ pub fn isolating(plan: &Plan, topology: &Topology, strategy: &str, format: &str)
 }
 
 /// The requests for the vnodes of a plan, as far as the plan contains them.
-#[must_use]
 pub fn asked_of(plan: &Plan) -> Vec<VnodeRequest> {
     plan.vnodes.iter().map(|vnode| vnode_request(vnode, None)).collect()
 }

@@ -25,7 +25,6 @@ use crate::text::{mib, verb};
 
 /// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of
 /// each role.
-#[must_use]
 pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let mut sheet = Sheet::new(columns);
     plan.vnodes.iter().for_each(|vnode| sheet.labelled("", 0, &summary(plan, vnode)));
@@ -81,7 +80,6 @@ fn policy(row: &Row) -> String {
 }
 
 /// A detailed explanation of `plan` for the machine of `topology`, in lines of at most `columns`.
-#[must_use]
 pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let index = Index::from_topology(topology);
     let mut text = Sheet::new(columns);

@@ -10,7 +10,6 @@ pub struct Sheet {
 
 impl Sheet {
     /// An empty sheet of this width.
-    #[must_use]
     pub fn new(columns: usize) -> Self {
         Self { text: String::new(), columns }
     }

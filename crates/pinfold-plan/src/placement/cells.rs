@@ -30,7 +30,6 @@ use crate::placement::pins;
 /// The cells of a file as a request. Cells without vCPUs are omitted, and so are nodes that the
 /// host lacks or that have no CPU. A cell without memory nodes of its own gets those of the whole
 /// guest (`whole`) if that is a single node.
-#[must_use]
 pub fn of_file(
     cells: impl Iterator<Item = CellRequest>,
     whole: &[NodeId],

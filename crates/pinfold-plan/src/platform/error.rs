@@ -46,7 +46,6 @@ pub enum FrequencyError {
 
 impl FrequencyError {
     /// What the user can do about the error.
-    #[must_use]
     pub fn hint(&self) -> String {
         match self {
             FrequencyError::Unknown { .. } => "give a share, such as 40%".to_owned(),
@@ -140,7 +139,6 @@ pub enum PlatformError {
 
 impl PlatformError {
     /// What the user can do about the error, if anything.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             // Only this strategy places vnodes with a speed.
@@ -177,7 +175,6 @@ impl PlatformError {
     }
 
     /// The part of the platform that the error is about, if any.
-    #[must_use]
     pub fn field(&self) -> Option<RequestField> {
         let (vnode, field) = match self {
             PlatformError::Plan(error) => return error.field(),

@@ -23,7 +23,6 @@ struct StrategyEntry {
 
 impl StrategyList {
     /// The list of this version.
-    #[must_use]
     pub fn new() -> Self {
         let strategies = strategies::strategies();
         Self {

@@ -61,7 +61,6 @@ fn costs(strategy: &str) -> impl Iterator<Item = &'static Cost> {
 pub const NAMESPACE: &str = "urn:pinfold:placement";
 
 /// The reason why a cost is no warning, for the end of its text.
-#[must_use]
 pub fn reason(strategy: &str) -> String {
     format!("; {strategy} places threads this way by definition")
 }
@@ -88,7 +87,6 @@ pub(crate) fn of_plan(plan: &Plan) -> Option<&str> {
 }
 
 /// True if a check's finding of this name is a cost of the strategy by definition.
-#[must_use]
 pub fn is_cost(strategy: &str, name: &str) -> bool {
     costs(strategy).any(|cost| cost.names.contains(&name))
 }
@@ -109,7 +107,6 @@ pub struct Mark {
 
 impl Mark {
     /// The mark for the domain file of one machine of a plan, if it needs one.
-    #[must_use]
     pub fn new(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
         let pins = pins.map(|thread| thread.pus.clone()).collect();
@@ -123,7 +120,6 @@ impl Mark {
     }
 
     /// The XML element.
-    #[must_use]
     pub fn line(&self) -> String {
         let lists: Vec<String> = self.pins.iter().map(ToString::to_string).collect();
         format!(

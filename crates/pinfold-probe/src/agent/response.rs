@@ -81,7 +81,6 @@ fn seconds(ns: u64) -> String {
 
 impl AgentError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             AgentError::Connect { .. } | AgentError::Silent { .. } => Some(format!(
@@ -132,7 +131,6 @@ pub struct Output {
 
 impl Output {
     /// True if the program exited with code 0.
-    #[must_use]
     pub fn success(&self) -> bool {
         self.exit == Exit::Code(0)
     }

@@ -26,7 +26,6 @@ pub struct Burst {
 
 impl Burst {
     /// Settings with memory for 200000 bursts.
-    #[must_use]
     pub fn new(units: u64, sleep_us: u32, duration_ns: u64) -> Self {
         Self { units, sleep_us, duration_ns, max_samples: 200_000 }
     }

@@ -29,7 +29,6 @@ pub struct Churn {
 
 impl Churn {
     /// Settings with 1500 units per child or turn.
-    #[must_use]
     pub fn new(kind: ChurnKind, duration_ns: u64) -> Self {
         Self { kind, units: 1_500, duration_ns }
     }
@@ -72,7 +71,6 @@ pub struct ChurnOutcome {
 
 impl ChurnOutcome {
     /// Units per second of elapsed time.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         per_second(self.units, self.elapsed_ns)
     }

@@ -76,7 +76,6 @@ pub struct MicroOutcome {
 
 impl MicroOutcome {
     /// Units per second of elapsed time.
-    #[must_use]
     pub fn per_second(&self) -> f64 {
         per_second(self.units, self.elapsed_ns)
     }
@@ -84,7 +83,6 @@ impl MicroOutcome {
 
 impl MicroBenchmark {
     /// The six benchmarks with the durations of the paper: 3 s for CPU, else 1 s; five workers.
-    #[must_use]
     pub fn all_of_the_paper() -> [Self; 6] {
         let lasting = |kind, ns| Self { kind, amount: Amount::Time(ns) };
         [
@@ -98,7 +96,6 @@ impl MicroBenchmark {
     }
 
     /// Number of workers.
-    #[must_use]
     pub fn workers(&self) -> u32 {
         match self.kind {
             MicroKind::Cpu

@@ -53,7 +53,6 @@ pub struct Progress {
 
 impl Progress {
     /// Settings without pinning, with stops from 20 µs and memory for 100000 of them.
-    #[must_use]
     pub fn new(workers: Workers, duration_ms: u32) -> Self {
         Self { workers, pinned: None, duration_ms, gap_min_ns: 20_000, max_stops: 100_000 }
     }
@@ -182,7 +181,6 @@ impl WorkerProgress {
     /// This gives the time taken from the worker with an accuracy of a fraction of a microsecond
     /// per stop. The number of units also depends on the speed of the CPU, which varies by some
     /// percent between intervals of 10 ms.
-    #[must_use]
     pub fn own_ns(&self, unit_ns: u64, from_ns: u64, to_ns: u64) -> Option<u64> {
         let mut own_ns = to_ns.saturating_sub(from_ns);
         for stop in &self.stops {

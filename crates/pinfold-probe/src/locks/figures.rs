@@ -11,7 +11,6 @@ use super::Locks;
 pub const PROBE: &str = "locks";
 
 /// Name of a kind in figures.
-#[must_use]
 pub fn kind_name(kind: FutexKind) -> &'static str {
     match kind {
         FutexKind::Lock => "lock",
@@ -23,7 +22,6 @@ pub fn kind_name(kind: FutexKind) -> &'static str {
 impl Locks {
     /// For each role and kind: calls, time, share of the threads' time, and the longest call if
     /// there was one; for each futex word its time.
-    #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let mut figures = Vec::new();
         for role in &self.roles {

@@ -13,7 +13,6 @@ pub const PROBE: &str = "sched-latency";
 impl SchedLatency {
     /// One figure for each quantity of each role, with the label `quantity`. Without a wait there
     /// is no maximum and no percentile.
-    #[must_use]
     pub fn figures(&self) -> Vec<Figure> {
         let flags = match &self.level {
             Level::Tracepoints => Vec::new(),

@@ -25,7 +25,6 @@ pub struct StudyMarkdown {
 /// Renders the results: the answer, the claims of the source, charts, tables, and
 /// what was not measured. Charts are files in `folder`, a path relative to the text; `facts` are
 /// added to the description of the run.
-#[must_use]
 pub fn study_markdown(page: &StudyPage, folder: &str, facts: &[(String, String)]) -> StudyMarkdown {
     let mut text = format!("# {}\n\n", line(&page.title));
     for one in page.banner.iter().chain([&page.question]).filter(|text| !text.is_empty()) {

@@ -142,7 +142,6 @@ pub struct Absence {
 
 impl StudyPage {
     /// What was not measured, each reason once.
-    #[must_use]
     pub fn absences(&self) -> Vec<Absence> {
         let skipped = self.skipped.iter().map(|(reason, cells)| Absence {
             reason: reason.clone(),
@@ -168,7 +167,6 @@ impl StudyPage {
     }
 
     /// True if the run settles a statement of the source.
-    #[must_use]
     pub fn settles_a_statement(&self) -> bool {
         let of_source = self.claims_of(false);
         of_source.iter().any(|claim| !matches!(claim.agree, Agreement::NotSettled(_)))
@@ -232,7 +230,6 @@ pub struct PageTable {
 
 impl PageTable {
     /// A table with this number of columns that are names.
-    #[must_use]
     pub fn new<S: AsRef<str>>(
         name: &str,
         title: &str,

@@ -6,7 +6,6 @@ use super::model::{ChartPoint, Line, MeasuredFigure, Picture, Scale, Spread, Stu
 use crate::rules::{ROUNDING, of_comparison};
 
 /// Every number of the page that is impossible or contradicts another: one sentence each.
-#[must_use]
 pub fn contradictions(page: &StudyPage) -> Vec<String> {
     let mut found = Vec::new();
     for one in &page.measured {

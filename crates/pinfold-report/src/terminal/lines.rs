@@ -22,7 +22,6 @@ type Line = (String, Vec<(f64, f64)>);
 
 /// A line for each name, over a logarithmic x axis. `None` without two x values or a value above
 /// zero.
-#[must_use]
 pub fn lines(series: &[Line], unit: Unit, width: usize) -> Option<String> {
     let series: Vec<Line> = series.iter().map(drawable).collect();
     let frame = Frame::new(&series, width.max(LEAST_WIDTH) - LEFT)?;

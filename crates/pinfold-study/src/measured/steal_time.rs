@@ -28,7 +28,6 @@ pub struct Stolen {
 
 impl Stolen {
     /// The steal time of these blocks.
-    #[must_use]
     pub fn from_blocks(blocks: &[MeasuredBlock]) -> Self {
         let mut all = Self { blocks: blocks.len(), ..Self::default() };
         for block in blocks {
@@ -43,7 +42,6 @@ impl Stolen {
     }
 
     /// True if a block is affected or unknown.
-    #[must_use]
     pub fn is_worth_telling(&self) -> bool {
         self.contaminated > 0 || self.unknown > 0
     }

@@ -146,7 +146,6 @@ pub enum StoreError {
 
 impl StoreError {
     /// A hint for the user.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             StoreError::Folder { .. } | StoreError::Open { .. } | StoreError::ReadOnly { .. } => {

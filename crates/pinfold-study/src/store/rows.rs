@@ -219,7 +219,6 @@ pub struct CellResult {
 
 impl CellResult {
     /// A result without scheduler statistics.
-    #[must_use]
     pub fn new(load: LoadState, series: Vec<Series>) -> Self {
         Self { load, series, roles: Vec::new(), roles_ns: None }
     }

@@ -191,7 +191,6 @@ impl Analysis {
 
     /// Number of A/A pairs with a false verdict (better or worse), and number of pairs with enough
     /// blocks for a verdict.
-    #[must_use]
     pub fn false_verdicts(&self) -> (usize, usize) {
         (
             self.noise

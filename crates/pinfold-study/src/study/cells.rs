@@ -44,7 +44,6 @@ pub struct Cells {
 
 impl Cell {
     /// The level of the factor with this name, or the name of the workload, as text.
-    #[must_use]
     pub fn level<'s>(&self, study: &'s Study, name: &str) -> Option<&'s str> {
         if name == "workload" {
             return study.workloads.get(self.workload).map(|one| one.name.as_str());
@@ -58,7 +57,6 @@ impl Cell {
     }
 
     /// The level of the factor with this effect; `None` if the study has none.
-    #[must_use]
     pub fn acting<'s>(&self, study: &'s Study, acts: &FactorEffect) -> Option<&'s Level> {
         let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
         study.factors[place].levels.get(*self.levels.get(place)?)
@@ -110,7 +108,6 @@ impl Cell {
     }
 
     /// True if its neighbour is another guest.
-    #[must_use]
     pub fn has_neighbour_guest(&self, study: &Study) -> bool {
         self.is(study, FactorEffect::NeighbourKind, GUEST)
             && self.acting(study, &FactorEffect::Neighbour).is_some()
@@ -157,7 +154,6 @@ impl Cell {
     }
 
     /// `cpu: method hogs, speed 0.5`.
-    #[must_use]
     pub fn name(&self, study: &Study) -> String {
         let mut text = self.workload(study).name.clone();
         for (index, (factor, level)) in study.factors.iter().zip(&self.levels).enumerate() {
@@ -282,7 +278,6 @@ impl Cells {
     }
 
     /// The cell that agrees with this one in all but these levels.
-    #[must_use]
     pub fn with_levels(
         &self,
         cell: &Cell,
@@ -299,7 +294,6 @@ impl Cells {
     }
 
     /// True if other cells are compared with it.
-    #[must_use]
     pub fn is_reference(&self, index: usize) -> bool {
         self.all.get(index).is_some_and(|cell| cell.baseline == Some(index))
     }
@@ -318,7 +312,6 @@ impl Cells {
     /// True if it runs twice in each block, under two names: the pair gives the noise floor. These
     /// are the cells that others are compared with; in a study without comparisons, the first cell
     /// that runs.
-    #[must_use]
     pub fn has_twin(&self, index: usize, study: &Study) -> bool {
         if study.baseline.is_empty() {
             self.all.iter().position(|cell| cell.skipped.is_none()) == Some(index)

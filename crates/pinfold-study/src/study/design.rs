@@ -32,7 +32,6 @@ pub struct TrialSlot {
 
 impl TrialSlot {
     /// The position of a stored trial.
-    #[must_use]
     pub fn from_record(record: &TrialRecord) -> Self {
         Self { block: record.block, cell: record.cell, start: record.start, twin: record.twin }
     }
@@ -46,7 +45,6 @@ pub struct PlannedStart {
 }
 
 /// Number of trials of each block.
-#[must_use]
 pub(super) fn trials_per_block(study: &Study, cells: &Cells) -> u64 {
     let per_start: u64 =
         cells.running().map(|(index, _)| 1 + u64::from(cells.has_twin(index, study))).sum();

@@ -32,7 +32,6 @@ pub struct Compared {
 }
 
 /// Compares two analyses.
-#[must_use]
 pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
     let mut compared = Compared::default();
     let mut family = Vec::new();

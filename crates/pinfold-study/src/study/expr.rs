@@ -148,7 +148,6 @@ impl Expr {
     }
 
     /// The constant, if the expression is only a constant.
-    #[must_use]
     pub fn constant(&self) -> Option<&Value> {
         match &self.node {
             Node::Constant(value) => Some(value),
@@ -162,7 +161,6 @@ impl Expr {
     }
 
     /// The name, if the expression is only a name.
-    #[must_use]
     pub fn as_name(&self) -> Option<&str> {
         match &self.node {
             Node::Name(name) => Some(name),
@@ -177,7 +175,6 @@ impl Expr {
 
     /// The function and its arguments, if the expression is only a call of a function that is not
     /// built in.
-    #[must_use]
     pub fn as_call(&self) -> Option<(&str, &[Argument])> {
         match &self.node {
             Node::Call(function, arguments) if !is_own(function) => Some((function, arguments)),
@@ -192,7 +189,6 @@ impl Expr {
     }
 
     /// Its byte offset in the text.
-    #[must_use]
     pub fn at(&self) -> usize {
         self.at
     }
@@ -227,7 +223,6 @@ impl Expr {
     }
 
     /// All calls of functions that are not built in.
-    #[must_use]
     pub fn calls(&self) -> Vec<(&str, &[Argument], usize)> {
         let mut calls = Vec::new();
         self.collect_calls(&mut calls);

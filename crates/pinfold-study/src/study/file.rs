@@ -53,7 +53,6 @@ pub struct Level {
 
 impl Level {
     /// The value as a number, if it is one.
-    #[must_use]
     pub fn number(&self) -> Option<f64> {
         match self.value {
             Value::Number(number) => Some(number),
@@ -158,7 +157,6 @@ pub enum Program {
 
 impl Program {
     /// Its arguments, before `{factor}` is replaced.
-    #[must_use]
     pub fn words(&self) -> &[String] {
         match self {
             Program::Pinload(words) | Program::Command(words) => words,
@@ -564,7 +562,6 @@ pub struct Study {
 impl Study {
     /// True if a workload, a probe or every trial gives this figure. A workload without figures of
     /// its own gives those of the lines that it prints.
-    #[must_use]
     pub fn gives(&self, figure: &str) -> bool {
         self.workloads
             .iter()
@@ -580,7 +577,6 @@ impl Study {
     }
 
     /// True for a factor's name and for `workload`.
-    #[must_use]
     pub fn varies(&self, name: &str) -> bool {
         name == "workload" || self.factor(name).is_some()
     }
@@ -594,7 +590,6 @@ impl Study {
     }
 
     /// An error at this byte offset of the file, with line and column.
-    #[must_use]
     pub fn fault(&self, at: usize, why: String) -> ConfigError {
         ConfigError::in_file(&self.text, Fault::new(at, why))
     }
@@ -626,7 +621,6 @@ pub struct HostFacts {
 
 impl HostFacts {
     /// The fact with this name.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<Value> {
         fn number(count: usize) -> Option<Value> {
             Some(Value::Number(count as f64))

@@ -28,7 +28,6 @@ enum FormV1 {
 
 impl Form {
     /// The form with this preset, or the whole study.
-    #[must_use]
     pub fn from_preset(preset: Option<&str>) -> Self {
         preset.map_or(Self::Whole, |name| Self::Preset(name.to_owned()))
     }

@@ -20,7 +20,6 @@ impl Analysis {
     /// The group of a selection whose value a value of the source stands next to: that of the
     /// cells which its `ours` selects. `None` if `ours` is more than one function, shows something
     /// else, or covers more or fewer cells than one group.
-    #[must_use]
     pub fn group_of(
         &self,
         published: &PublishedValue,
@@ -76,7 +75,6 @@ impl Analysis {
     ///
     /// If its rule names the factor, it is about the levels of its cells, skipped ones too; else
     /// about all levels of the factor.
-    #[must_use]
     pub fn only_level<'f>(
         &self,
         selection: &Selection,

@@ -80,7 +80,6 @@ pub struct Prediction {
 
 impl Prediction {
     /// Number of trials of the study.
-    #[must_use]
     pub fn trials(&self) -> u64 {
         self.block_trials * u64::from(self.blocks)
     }

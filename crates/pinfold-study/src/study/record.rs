@@ -120,7 +120,6 @@ fn most_first(reasons: &BTreeMap<String, usize>) -> String {
 }
 
 /// The error if the cells of a run differ from those of its text.
-#[must_use]
 pub fn other_cells(stored: usize, found: usize) -> RunError {
     RunError::refused(
         format!("the store has {stored} cells, but its study has {found}"),

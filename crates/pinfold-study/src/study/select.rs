@@ -145,7 +145,6 @@ impl Analysis {
     }
 
     /// The keys of all cells of a selection, skipped ones too, in the order of the study's levels.
-    #[must_use]
     pub fn all_keys(&self, selection: &Selection, names: &[&str]) -> Vec<Key> {
         let study = &self.loaded.study;
         let mut keys: Vec<Key> = Vec::new();
@@ -162,7 +161,6 @@ impl Analysis {
     }
 
     /// Why a selection has no values: the reasons of the cells that it selects, each once.
-    #[must_use]
     pub fn reasons_of_absence(&self, selection: &Selection) -> Vec<String> {
         let Self { absent, failures, .. } = self;
         let cells: Vec<(usize, &Cell)> = self.select_cells(selection).collect();
@@ -266,7 +264,6 @@ impl Analysis {
     }
 
     /// Evaluates a claim on the results.
-    #[must_use]
     pub fn judge(&self, claim: &Claim) -> ClaimResult {
         let scope = ClaimScope { analysis: self, only: claim.only.as_ref() };
         let see = template::fill(&claim.see, &|text: &str| match Expr::parse(text)

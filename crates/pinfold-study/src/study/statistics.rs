@@ -68,7 +68,6 @@ impl SampleStatistic {
 }
 
 /// The figure and the statistic that a name such as `pass.mean` means.
-#[must_use]
 pub fn split(name: &str) -> Option<(&str, SampleStatistic)> {
     let (figure, word) = name.rsplit_once('.')?;
     let statistic = SampleStatistic::ALL.into_iter().find(|one| one.name() == word)?;

@@ -28,7 +28,6 @@ pub fn fill(word: &str, value: &dyn Fn(&str) -> Option<String>) -> Result<String
 }
 
 /// Parses a duration such as `90s`, `1.5 min`, `200ms` or `2h 30min` to nanoseconds.
-#[must_use]
 pub fn duration_ns(text: &str) -> Option<u64> {
     let mut total = 0_u64;
     let mut rest = text.trim();

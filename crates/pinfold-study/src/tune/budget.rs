@@ -30,7 +30,6 @@ pub struct Prediction {
 
 impl Prediction {
     /// Number of starts of one confirmation block: the candidates, the baseline and its twin.
-    #[must_use]
     pub fn block_starts(&self) -> u32 {
         self.confirmed + 2
     }
@@ -42,7 +41,6 @@ impl Prediction {
     }
 
     /// Duration of the whole run (seconds), if no start has to be repeated.
-    #[must_use]
     pub fn seconds(&self) -> f64 {
         f64::from(self.starts()) * self.start_s
     }

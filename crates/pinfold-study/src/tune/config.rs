@@ -80,7 +80,6 @@ pub struct Costs {
 
 impl Costs {
     /// Duration of one start (seconds).
-    #[must_use]
     pub fn start(&self, load_states: usize, observation_s: f64) -> f64 {
         self.start_s + load_states as f64 * (self.state_s + self.per_observed_s * observation_s)
     }
@@ -132,7 +131,6 @@ pub struct TuneConfig {
 impl TuneConfig {
     /// The defaults: all four load states, a race of 2 blocks or more, the best 3 confirmed in 8 to
     /// 16 blocks, 1 to 5 observed seconds per load state.
-    #[must_use]
     pub fn new(goal: Goal, budget_s: f64, seed: u64, costs: Costs) -> Self {
         Self {
             goal,
@@ -154,7 +152,6 @@ impl TuneConfig {
     }
 
     /// The metric that decides the winner.
-    #[must_use]
     pub fn metric(&self) -> Metric {
         match self.goal {
             Goal::Latency | Goal::Balanced => self.gap_metric,
@@ -164,7 +161,6 @@ impl TuneConfig {
 
     /// The load state in which the goal is evaluated: the heaviest that is measured, and among
     /// equal ones that with a loaded host.
-    #[must_use]
     pub fn goal_load(&self) -> LoadState {
         self.load_states
             .iter()
@@ -177,7 +173,6 @@ impl TuneConfig {
 
     /// Minimum number of blocks of a confirmation of this number of candidates besides the
     /// baseline.
-    #[must_use]
     pub fn least_blocks(&self, candidates: u32) -> u32 {
         self.confirm_blocks.min.max(blocks_needed(candidates, self.alpha))
     }
@@ -189,7 +184,6 @@ impl TuneConfig {
     }
 
     /// Maximum number of blocks of a race before the confirmation.
-    #[must_use]
     pub fn most_race_blocks(&self) -> u32 {
         self.screening_blocks.max(MOST_RACE_BLOCKS)
     }

@@ -29,7 +29,6 @@ pub struct Candidate {
 
 impl Candidate {
     /// A plan as a candidate with the name of its strategy; `to_json` writes it.
-    #[must_use]
     pub fn new(plan: Plan, to_json: impl Fn(&Plan) -> String) -> Self {
         let (name, plan_json) = (plan.strategy.clone(), to_json(&plan));
         Self { name, plan, plan_json }

@@ -25,7 +25,6 @@ pub struct Pooled {
 impl Pooled {
     /// Stalls and arrivals beyond each of `points` lengths, from 1 µs to the longest stall. Empty
     /// for metrics other than stalls.
-    #[must_use]
     pub fn gap_curve(&self, points: usize) -> Vec<GapPoint> {
         match self.metric {
             Metric::SpinGap => {

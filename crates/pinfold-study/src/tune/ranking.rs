@@ -29,7 +29,6 @@ pub struct RankEntry {
 
 impl RankEntry {
     /// The value that the goal optimises: a stall in ns or a rate per second.
-    #[must_use]
     pub fn score(&self, goal: Goal) -> Option<f64> {
         match goal {
             Goal::Latency | Goal::Balanced => self.gap_ns,

@@ -65,7 +65,6 @@ pub struct RankingRow {
 
 impl RankingRow {
     /// The entry of one metric in one load state.
-    #[must_use]
     pub fn cell(&self, metric: Metric, load: LoadState) -> Option<&CellReport> {
         self.cells.iter().find(|cell| cell.metric == metric && cell.load == load)
     }

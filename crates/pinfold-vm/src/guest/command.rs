@@ -53,7 +53,6 @@ fn option_path(path: &str) -> String {
 
 impl DemoGuest {
     /// True if the kernel boots on the first vCPU only, and the agent must bring the others online.
-    #[must_use]
     pub fn starts_on_one(&self) -> bool {
         self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv
     }
@@ -115,7 +114,6 @@ fn drive(id: &str, path: &str) -> String {
 }
 
 /// The options that add the agent's port to a guest, the demo guest or a user's own.
-#[must_use]
 pub fn agent_port(socket: &str) -> Vec<String> {
     [
         "-chardev",

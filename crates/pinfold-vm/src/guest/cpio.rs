@@ -17,7 +17,6 @@ const PROGRAM: u32 = 0o100_755;
 
 impl Cpio {
     /// An empty archive.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

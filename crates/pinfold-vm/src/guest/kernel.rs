@@ -79,7 +79,6 @@ fn line(key: &str, value: Option<u32>) -> String {
 
 impl GuestKernel {
     /// Absolute paths of all files in its cache directory.
-    #[must_use]
     pub fn files(&self) -> Vec<String> {
         let mut files =
             vec![self.image.clone(), self.path_beside("manifest"), self.path_beside("limits")];
@@ -94,7 +93,6 @@ impl GuestKernel {
     }
 
     /// One line that records the origin for a result: package, version and hash.
-    #[must_use]
     pub fn origin(&self) -> String {
         format!("{} {} sha256:{}", self.package, self.version, self.sha256)
     }

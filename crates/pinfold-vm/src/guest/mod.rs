@@ -49,7 +49,6 @@ pub const MOST_VCPUS: u32 = 128;
 
 /// The metapackage of the kernel for an instruction set: the demo guest's for x86-64, Debian 13's
 /// for others.
-#[must_use]
 pub const fn flavour_of(isa: Isa) -> Flavour {
     match isa {
         Isa::X86 => DEMO_FLAVOUR,
@@ -63,7 +62,6 @@ const fn foreign(package: &'static str, isa: Isa) -> Flavour {
 }
 
 /// QEMU's program for an instruction set, and the Debian package that contains it.
-#[must_use]
 pub fn emulator_of(isa: Isa) -> (String, &'static str) {
     let package = match isa {
         Isa::X86 => "qemu-system-x86",
@@ -74,7 +72,6 @@ pub fn emulator_of(isa: Isa) -> (String, &'static str) {
 }
 
 /// Version of the installed QEMU for an instruction set, such as `7.2.22`.
-#[must_use]
 pub fn emulator_version(isa: Isa) -> Option<String> {
     let output = process::capture(&emulator_of(isa).0, ["--version"], VERSION_NS).ok()?;
     let text = output.stdout_text();
@@ -119,7 +116,6 @@ pub enum GuestError {
 
 impl GuestError {
     /// What the user can do about it.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             GuestError::NoKernel { flavour, .. } => Some(format!(

@@ -26,7 +26,6 @@ pub fn depends(module: &[u8]) -> Result<Vec<String>, &'static str> {
 
 /// Orders `wanted` and everything it needs so that each module comes after what it depends on.
 /// `depends_of` gives a module's dependencies, or `None` if it is built in or unknown.
-#[must_use]
 pub fn insertion_order(wanted: &[&str], depends_of: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     let mut order = Vec::new();
     for name in wanted {

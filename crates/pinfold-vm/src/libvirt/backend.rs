@@ -21,7 +21,6 @@ pub struct LibvirtBackend {
 
 impl LibvirtBackend {
     /// Creates the backend; `timeout_ns` is the time limit of one call.
-    #[must_use]
     pub fn new(timeout_ns: u64) -> Self {
         Self { timeout_ns }
     }
@@ -79,7 +78,6 @@ impl SettingBackend for LibvirtBackend {
 }
 
 /// Formats the value of [`NUMATUNE`]: `strict 0-1`.
-#[must_use]
 pub fn memory_value(mode: &str, nodes: &CpuSet) -> String {
     format!("{mode} {nodes}")
 }

@@ -99,7 +99,6 @@ impl Libvirt {
     }
 
     /// The domain's monitor, for [`threads::discover`].
-    #[must_use]
     pub fn monitor(&self, domain: &Domain) -> DomainMonitor {
         DomainMonitor { libvirt: self.clone(), uuid: domain.uuid.clone() }
     }

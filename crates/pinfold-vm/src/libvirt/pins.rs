@@ -53,7 +53,6 @@ impl PinTarget {
     }
 
     /// Parses a setting's key; `None` if it is no pin.
-    #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         match key.split_once(' ') {
             None if key == "emulatorpin" => Some(PinTarget::Emulator),
@@ -122,7 +121,6 @@ impl Pins {
     }
 
     /// The CPUs of a target; `None` if it has no restriction.
-    #[must_use]
     pub fn of(&self, target: PinTarget) -> Option<&CpuSet> {
         self.own.get(&target).or(self.default.as_ref())
     }

@@ -17,7 +17,6 @@ pub struct Bounds {
 
 impl Bounds {
     /// One value, without uncertainty.
-    #[must_use]
     pub fn exact(value: f64) -> Self {
         Self { low: value, high: value }
     }
