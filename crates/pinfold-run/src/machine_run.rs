@@ -2,7 +2,7 @@
 
 use std::process::ExitStatus;
 
-use pinfold_apply::Target;
+use pinfold_apply::{OnDrift, Target};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{SystemClock, process};
 use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, shown};
@@ -98,6 +98,8 @@ pub struct Settings<'s> {
     pub start_timeout: &'s str,
     /// True to plan as if the host had no other owners of CPUs.
     pub ignores_claims: bool,
+    /// What happens to threads that another program moves.
+    pub on_drift: OnDrift,
     /// If set, the guest boots before it is placed.
     pub pin_after: Option<PinAfter>,
 }
@@ -154,6 +156,7 @@ pub fn run(
         journal: &mut journal,
         around: Surroundings { journals: &journals, ignores_claims: settings.ignores_claims },
         monitor: None,
+        on_drift: settings.on_drift,
         guard: guard.as_mut(),
         tables: TableReport::new(memory, &clock),
     };

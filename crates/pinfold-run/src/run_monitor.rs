@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Journal, QuickCheck, WatchEvent, Watcher};
+use pinfold_apply::{Extent, Journal, OnDrift, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost, SystemClock};
 use pinfold_model::text::counted;
 use pinfold_model::{Finding, Plan};
@@ -189,6 +189,8 @@ pub struct Monitored<'m, 'j, 'v> {
     pub monitor: Option<&'v mut dyn Monitor>,
     /// Which CPUs a new plan avoids, if the machine changes.
     pub around: Surroundings<'m, 'j>,
+    /// What happens to threads that another program moves.
+    pub on_drift: OnDrift,
     /// The watchdog of its real-time threads.
     pub guard: Option<&'m mut Guard>,
     /// Reports where its page tables are, if Pinfold started it.
@@ -201,10 +203,11 @@ pub fn watch(
     clock: &dyn Clock,
     monitored: Monitored<'_, '_, '_>,
 ) -> Result<(), Failure> {
-    let Monitored { placement, journal, around, monitor, mut guard, mut tables } = monitored;
+    let Monitored { placement, journal, around, monitor, on_drift, mut guard, mut tables } =
+        monitored;
     let Placement { plan, target } = placement;
     let mut replans = Replans { around, plan: plan.clone(), at: 0, refused: None };
-    let mut watcher = Watcher::new(host, plan, target)?;
+    let mut watcher = Watcher::new(host, plan, target)?.on_drift(on_drift);
     let mut asking = RoleRefresh { monitor };
     let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
     while !interrupt::requested() {

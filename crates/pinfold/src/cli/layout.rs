@@ -103,7 +103,17 @@ const RARE: [(&str, &[&str]); 6] = [
     ),
     (
         "apply",
-        &["prefer", "ignore_claims", "free", "host_pus", "emulator", "pins", "knobs", "profile"],
+        &[
+            "prefer",
+            "ignore_claims",
+            "free",
+            "host_pus",
+            "emulator",
+            "pins",
+            "knobs",
+            "profile",
+            "drift",
+        ],
     ),
     (
         "run",
@@ -124,6 +134,7 @@ const RARE: [(&str, &[&str]); 6] = [
             "kill_left",
             "start_timeout",
             "pin_timeout",
+            "drift",
         ],
     ),
     (

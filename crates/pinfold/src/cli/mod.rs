@@ -2,6 +2,7 @@
 //!
 //! No decisions here: each command turns its `…Args` into a request.
 
+mod drift;
 pub mod emulate;
 pub mod exits;
 pub mod layout;
@@ -17,6 +18,7 @@ use pinfold_emit::Format;
 use pinfold_model::{IsolationScope, Tid};
 use pinfold_vm::VmSelector;
 
+pub use self::drift::DriftAction;
 pub use self::program::{CompletionsArgs, HelpArgs, ManArgs, VersionArgs};
 pub use self::quiet::QuietArgs;
 use self::sockets::{ManySockets, OneSocket};
@@ -437,6 +439,10 @@ pub struct RunArgs {
     /// Place it after this time in any case (--pin-after)
     #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "slowed")]
     pub pin_timeout: String,
+    /// What to do with a thread whose affinity or policy another program changed
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t,
+        conflicts_with_all = ["speed", "cores"])]
+    pub drift: DriftAction,
     /// Run this QEMU command line, with wrappers (sudo, numactl, a script that passes on its
     /// arguments); with --cores, --speed or a plan for a process group any command
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -474,6 +480,10 @@ pub struct ApplyArgs {
     /// Keep running and pin new threads; ctrl-C reverts the placement, with exit code 0
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,
+    /// What to do with a thread whose affinity or policy another program changed (--watch). A
+    /// change made through libvirt always stays
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t, requires = "watch")]
+    pub drift: DriftAction,
 }
 
 /// Selects a virtual machine.
@@ -591,18 +601,6 @@ pub struct WatchArgs {
     /// Also serve metrics at this port of 127.0.0.1, for every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
-}
-
-/// What `pinfold watch` does about drift.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum DriftAction {
-    /// Report it, leave it, and plan around it
-    #[default]
-    Adopt,
-    /// Report it and leave it; the plan stays as it is
-    Report,
-    /// Restore it, at most three times
-    Restore,
 }
 
 /// `pinfold journal`.

@@ -22,7 +22,7 @@ use pinfold_run::{
     undo,
     vcpus::Vcpus,
 };
-use pinfold_vm::{Monitor, VmSelector};
+use pinfold_vm::VmSelector;
 
 use crate::cli::ApplyArgs;
 use crate::common;
@@ -102,12 +102,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         return leave_all(&host, &prepared, &journals, starting);
     }
     match prepared.as_mut_slice() {
-        [Prepared { vm, plan, target, placed: _ }] => {
-            let placement = Placement { plan, target };
-            let ignores_claims = arguments.placement.ignore_claims;
-            let around = Surroundings { journals: &journals, ignores_claims };
-            stay(&host, placement, around, vm.monitor.as_deref_mut(), starting)
-        }
+        [prepared] => stay(arguments, &host, prepared, &journals, starting),
         _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
             .with_hint("omit it; `pinfold watch` monitors all placements")),
     }
@@ -299,13 +294,14 @@ fn put_back(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(),
 
 /// Applies the plan and monitors it until a stop is requested.
 fn stay(
+    arguments: &ApplyArgs,
     host: &LiveHost,
-    placement: Placement<'_>,
-    around: Surroundings<'_, '_>,
-    monitor: Option<&mut dyn Monitor>,
+    Prepared { vm, plan, target, placed: _ }: &mut Prepared,
+    journals: &Journals<'_>,
     starting: StartLock,
 ) -> Result<(), Failure> {
-    let supervision = Supervision { journals: around.journals, program: &HelperProgram::own()? };
+    let placement = Placement { plan, target };
+    let supervision = Supervision { journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
         apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
     drop(starting);
@@ -315,8 +311,9 @@ fn stay(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        around,
-        monitor,
+        around: Surroundings { journals, ignores_claims: arguments.placement.ignore_claims },
+        monitor: vm.monitor.as_deref_mut(),
+        on_drift: arguments.drift.into(),
         guard: guarded,
         tables: TableReport::default(),
     };

@@ -40,6 +40,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         topology: &topology,
         start_timeout: &arguments.start_timeout,
         ignores_claims: arguments.placement.ignore_claims,
+        on_drift: arguments.drift.into(),
         pin_after,
     };
     let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;

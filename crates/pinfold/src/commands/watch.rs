@@ -1,13 +1,13 @@
 //! `pinfold watch`: monitors active placements and corrects drift, until it is stopped.
 
-use pinfold_apply::{OnDrift, WatchEvent};
+use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::metrics::{Counts, MetricsAddress};
 use pinfold_run::watch::{self, Options};
 use pinfold_run::{Failure, HelperProgram, Session, ended, host, run_monitor, time};
 use serde_json::json;
 
-use crate::cli::{DriftAction, WatchArgs};
+use crate::cli::WatchArgs;
 use crate::output::{self, data, show};
 
 /// Watches until it is stopped.
@@ -22,11 +22,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         sockets: &arguments.sockets.0,
         metrics,
         domains: arguments.domains.as_deref(),
-        on_drift: match arguments.drift {
-            DriftAction::Adopt => OnDrift::Adopt,
-            DriftAction::Report => OnDrift::Report,
-            DriftAction::Restore => OnDrift::Restore,
-        },
+        on_drift: arguments.drift.into(),
         ignores_claims: arguments.ignore_claims,
     };
     watch::watch(session, options, &|counts: &Counts, right_unix_s: u64, event: &WatchEvent| {

@@ -166,6 +166,37 @@ fn follows_another_plan(scene: &TestMachine, vcpu: Tid, cpus: &CpuSet) {
 }
 
 #[test]
+fn apply_watch_restores_or_reports_a_moved_thread() {
+    let Some(scene) = TestMachine::new() else { return };
+    let vcpu = scene.vcpu();
+    let before = scene.mask(vcpu);
+    if before.len() < 2 {
+        return skip("with one CPU nothing can be moved");
+    }
+    let cpus: Vec<CpuSet> = before.iter().take(2).map(CpuSet::single).collect();
+    let (pin, socket) = (format!("vcpu={}", cpus[0]), scene.qmp());
+    let words = ["apply", "--qmp", &socket, "-s", "compact", "--pin", &pin, "--watch", "--drift"];
+    for (action, sentence, after, status) in
+        [("restore", "affinity was changed", &cpus[0], 0), ("report", "stays there", &cpus[1], 1)]
+    {
+        let mut child = scene.start_logged(&[&words[..], &[action]].concat());
+        scene.reported("watching;");
+        assert_eq!(scene.mask(vcpu), cpus[0]);
+        scene.host.set_affinity(vcpu, &cpus[1]).expect("moved");
+        scene.reported(sentence);
+        assert_eq!(scene.mask(vcpu), *after);
+        // The plan does not follow a change that is only reported.
+        scene.run(&["status"]).expect_code(status);
+        scene.host.set_affinity(vcpu, &cpus[0]).expect("moved");
+        child.signal(Signaled::Interrupt).expect("it runs");
+        child.wait().expect("it ends");
+        assert_eq!(scene.mask(vcpu), before);
+        files::remove(&scene.path("said")).expect("what it told is forgotten");
+    }
+    scene.refuse(&["apply", "--drift", "report", "--qmp", &socket], 2, "--watch");
+}
+
+#[test]
 fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     let Some(scene) = TestMachine::new() else { return };
     let vcpu = scene.vcpu();
