@@ -226,6 +226,7 @@ impl<'c> Journals<'c> {
             vm,
             vm_name: new.vm_name.to_owned(),
             threads: present(host, target)?,
+            pins: target.pins.clone(),
             plan: new.plan.to_owned(),
         };
         let path = self.files.path_of(&name);

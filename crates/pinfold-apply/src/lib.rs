@@ -29,6 +29,7 @@ mod layers;
 mod missing_cgroups;
 pub mod order;
 pub mod page_tables;
+mod recorded_pins;
 mod release;
 mod resctrl_monitor;
 mod reset;
@@ -58,7 +59,7 @@ pub use reset::reset_masks;
 pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_beside};
-pub use tasks::{ManagedSetting, Rules, Target};
+pub use tasks::{ManagedSetting, RecordedPin, Rules, Target};
 pub use undo::{undo, undo_observed};
 pub use undo_report::UndoReport;
 pub use watch::{

@@ -10,6 +10,8 @@ use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, ThreadList, ThreadSet, paths, proc_status};
 use pinfold_model::{Finding, NodeId, Role, Setting, TaskId, Tid, VnodePlan};
 
+use serde::{Deserialize, Serialize};
+
 /// What a plan is applied to: one virtual machine and the loads that Pinfold started with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -32,6 +34,8 @@ pub struct Target {
     pub roll: Option<ThreadList>,
     /// Threads that stay where another program moved them.
     pub left: BTreeSet<TaskId>,
+    /// What libvirt has as the CPUs of its threads, where a plan sets masks behind its back.
+    pub pins: Vec<RecordedPin>,
 }
 
 /// A setting that another program manages and that the plan gives a value.
@@ -45,6 +49,18 @@ pub struct ManagedSetting {
     pub rules: Rules,
     /// Reason, as a sentence without full stop.
     pub reason: String,
+}
+
+/// What the program that manages a machine had as a thread's CPUs when the placement began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedPin {
+    /// The thread.
+    pub task: TaskId,
+    /// Where the program has its CPUs.
+    pub setting: Setting,
+    /// The CPUs; `None` if it had no restriction.
+    pub value: Option<String>,
 }
 
 /// Effect of a setting on a running machine.
@@ -70,6 +86,7 @@ impl Target {
             started_on: None,
             roll: None,
             left: BTreeSet::new(),
+            pins: Vec::new(),
         }
     }
 

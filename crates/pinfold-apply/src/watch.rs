@@ -588,7 +588,8 @@ impl Watcher {
         let is_seen = task_of(step).is_some_and(|task| self.seen.contains(&task.tid));
         Ok(match (self.on_drift, is_seen) {
             (OnDrift::Restore, true) => {
-                change::is_of_manager(step) && first_undo(record, &step.undo).is_some()
+                (change::is_of_manager(step) && first_undo(record, &step.undo).is_some())
+                    || owner::is_pinned_by_owner(clues.host(), step, record)
             }
             (OnDrift::Restore, false) => false,
             (OnDrift::Adopt | OnDrift::Report, true) => {

@@ -15,6 +15,12 @@ pub enum Keeper {
         /// URI of the connection, such as `qemu:///system`.
         uri: String,
     },
+    /// libvirt as its daemon writes the status of a running domain to a file; can only be read.
+    /// Objects are domains, identified by UUID.
+    LibvirtStatus {
+        /// Path of the file, such as `/run/libvirt/qemu/web.xml`.
+        file: String,
+    },
     /// systemd as the system manager; objects are units, identified by name.
     Systemd,
 }
@@ -48,7 +54,7 @@ pub struct Setting {
 impl fmt::Display for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Keeper::Libvirt { .. } => "libvirt",
+            Keeper::Libvirt { .. } | Keeper::LibvirtStatus { .. } => "libvirt",
             Keeper::Systemd => "systemd",
         })
     }

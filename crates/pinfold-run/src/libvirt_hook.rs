@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-use pinfold_apply::{JournalError, Journals};
+use pinfold_apply::{JournalError, Journals, RecordedPin};
 use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
@@ -230,7 +230,12 @@ impl Placing<'_> {
             let conflicts = claims.conflicts(&self.domain.name, &plan);
             conflicts.iter().for_each(|finding| report_finding(self.event, finding));
         }
-        let target = placeable(&found);
+        let mut target = placeable(&found);
+        let pins = self.domain.recorded_pins(&self.event.run_dir, &target.threads);
+        target.pins = pins
+            .into_iter()
+            .map(|(task, setting, value)| RecordedPin { task, setting, value })
+            .collect();
         let placed = Placement { plan: &plan, target: &target };
         let (applied, journal) =
             apply_session::apply(self.host, placed, self.journals, OnStop::Finish)?;

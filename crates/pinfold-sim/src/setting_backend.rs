@@ -60,6 +60,7 @@ impl Machine {
                 }
                 Some(pus.to_string())
             }
+            Keeper::LibvirtStatus { .. } => return Err(Errno::ACCESS),
             Keeper::Libvirt { .. } => pus.map(|pus| pus.to_string()),
             Keeper::Systemd => {
                 if let (Some(pus), Some(file)) = (&pus, &kept.file) {

@@ -75,6 +75,11 @@ pub(super) fn revert(
     if now == *original {
         return Ok(Reverted::Nothing);
     }
+    let owners = past.pin_of_owner(task);
+    if owners.as_ref() == Some(&now) {
+        return Ok(Reverted::Changed(pinned(task, &now, original)));
+    }
+    let original = owners.as_ref().unwrap_or(original);
     if past.wrote_mask(task, &now, &allowed)
         || past.has_inherited_mask(task, &now)
         || (!past.masks_survive && now == allowed)
@@ -94,6 +99,11 @@ pub(super) fn restore_kept(
     if now == *mask || !(now == allowed || past.wrote_mask(task, &now, &allowed)) {
         return Ok(Reverted::Nothing);
     }
+    let owners = past.pin_of_owner(task);
+    if owners.as_ref() == Some(&now) {
+        return Ok(Reverted::Nothing);
+    }
+    let mask = owners.as_ref().unwrap_or(mask);
     set(past, task, mask, &allowed)
 }
 
@@ -246,6 +256,15 @@ fn without_offline(
     );
     let hint = format!("when they are online again: taskset -p -c {mask} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
+}
+
+/// The finding about a thread that stays on the CPUs to which its owner pinned it.
+fn pinned(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
+    let text = format!(
+        "{task} stays on {now}: libvirt has been given this pin since Pinfold placed the thread; \
+         its original {original} was not restored"
+    );
+    Finding::note("affinity", text)
 }
 
 fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {

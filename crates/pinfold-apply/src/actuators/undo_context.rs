@@ -13,6 +13,7 @@ use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Ti
 use super::controllers::ENABLE;
 use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
+use crate::recorded_pins;
 
 /// A journal's steps, with the host on which they were done.
 pub(crate) struct UndoContext<'a> {
@@ -26,6 +27,7 @@ pub(crate) struct UndoContext<'a> {
     /// The process of this Pinfold, if it is the child subreaper of what it started: orphaned
     /// descendants are its children.
     pub(crate) reaper: Option<Tid>,
+    record: &'a Record,
     steps: Vec<&'a Step>,
     /// The threads that existed when the placement began.
     threads: &'a [TaskId],
@@ -46,6 +48,7 @@ impl<'a> UndoContext<'a> {
             masks_survive: cpusets::masks_survive(host)?,
             possible: cpusets::list(host, &paths::cpu_possible()).ok(),
             reaper: None,
+            record,
             steps: record.steps().map(|(_, step)| step).collect(),
             threads: &record.header.threads,
             given: given(record).collect(),
@@ -98,6 +101,11 @@ impl<'a> UndoContext<'a> {
             let left = mask.intersection(allowed);
             *mask == *now || left == *now || (left.is_empty() && now == allowed)
         })
+    }
+
+    /// The CPUs to which the owner of the machine has pinned a task since the placement began.
+    pub(super) fn pin_of_owner(&self, task: TaskId) -> Option<CpuSet> {
+        recorded_pins::pin_of_owner(self.host, self.record, task)
     }
 
     /// True if a policy was set for a task.

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::checksum;
-use super::schema::{FAMILY, FORMAT, FormatLine, HeaderLine, WITHOUT_CHECKSUM};
+use super::schema::{FAMILY, FormatLine, HeaderLine, WITH_CHECKSUM, WITHOUT_CHECKSUM};
 use super::{JournalError, Record};
 
 impl Record {
@@ -44,7 +44,7 @@ fn parse_header(path: &str, line: &[u8]) -> Result<Record, JournalError> {
     let malformed = |why: String| JournalError::Malformed { path: path.to_owned(), line: 1, why };
     let format: FormatLine =
         serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-    let has_checksums = format.format == FORMAT;
+    let has_checksums = WITH_CHECKSUM.contains(&format.format.as_str());
     if !has_checksums && !WITHOUT_CHECKSUM.contains(&format.format.as_str()) {
         return Err(if format.format.starts_with(FAMILY) {
             JournalError::Newer { path: path.to_owned(), format: format.format }

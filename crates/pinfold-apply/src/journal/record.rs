@@ -7,7 +7,7 @@ use pinfold_model::{CpuSet, Step, TaskId, Undo, serial};
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
-use crate::tasks;
+use crate::tasks::{self, RecordedPin};
 
 /// First line of a journal: which process applied which plan to which virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub struct Header {
     pub vm_name: String,
     /// Threads of the machine and processes started by Pinfold that existed when it began.
     pub threads: Vec<TaskId>,
+    /// What libvirt had as the CPUs of the machine's threads when it began. Empty in journals before
+    /// version 6, and if the plan was not applied behind libvirt's back.
+    pub pins: Vec<RecordedPin>,
     /// The plan as JSON text; opaque here.
     pub plan: String,
 }

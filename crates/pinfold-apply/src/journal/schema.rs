@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/5`.
+//! The journal's lines as JSON: format `pinfold-journal/6`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/5","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/6","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"applied":{}}
@@ -13,16 +13,19 @@
 //! Changes and undos are serialised as in [`pinfold_model::serial`]: bytes are text where they are
 //! printable, else base 16. Unknown keys are errors: a journal is executed, and a partly understood
 //! one must not be. Keys that earlier versions lack are optional:
-//! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4). Since
-//! version 5 each line ends with its [checksum](super::checksum), which is not shown above.
+//! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4), `pins`
+//! (version 6). Since version 5 each line ends with its [checksum](super::checksum), which is not shown above.
 
 use pinfold_model::TaskId;
 use serde::{Deserialize, Serialize};
 
 use super::{Header, Namespaces};
+use crate::tasks::RecordedPin;
 
 /// The format that this version writes.
-pub(super) const FORMAT: &str = "pinfold-journal/5";
+pub(super) const FORMAT: &str = "pinfold-journal/6";
+/// The formats whose lines have a checksum.
+pub(super) const WITH_CHECKSUM: [&str; 2] = ["pinfold-journal/5", FORMAT];
 /// Earlier formats that this version reads. Their lines have no checksum.
 pub(super) const WITHOUT_CHECKSUM: [&str; 4] =
     ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", "pinfold-journal/4"];
@@ -50,6 +53,8 @@ pub(super) struct HeaderLine {
     vm: TaskId,
     vm_name: String,
     threads: Vec<TaskId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pins: Vec<RecordedPin>,
     plan: String,
 }
 
@@ -66,6 +71,7 @@ impl From<&Header> for HeaderLine {
             vm: header.vm,
             vm_name: header.vm_name.clone(),
             threads: header.threads.clone(),
+            pins: header.pins.clone(),
             plan: header.plan.clone(),
         }
     }
@@ -83,6 +89,7 @@ impl From<HeaderLine> for Header {
             vm: line.vm,
             vm_name: line.vm_name,
             threads: line.threads,
+            pins: line.pins,
             plan: line.plan,
         }
     }

@@ -134,7 +134,8 @@ pub(super) fn present_cpus(step: &Step) -> Option<CpuSet> {
     match &step.undo {
         Undo::SetAffinity { original, .. } => Some(original.clone()),
         Undo::WriteSetting { original, masks, .. } => {
-            let set = original.as_deref().and_then(|text| CpuSet::parse_list(text).ok());
+            let set = original.as_deref().filter(|_| is_of_manager(step));
+            let set = set.and_then(|text| CpuSet::parse_list(text).ok());
             set.or_else(|| masks.first().map(|(_, mask)| mask.clone()))
         }
         Undo::SetPolicy { .. }

@@ -12,6 +12,7 @@ use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::journal::Record;
 use crate::layers::first_undo;
+use crate::recorded_pins;
 use crate::tasks;
 
 /// Time after the creation of a thread in which the program that manages the machine gives it its
@@ -27,6 +28,12 @@ pub(super) fn resets_masks(event: &WatchEvent) -> bool {
     let group = what.rsplit_once('/').map_or("", |(group, _)| group);
     let name = group.rsplit('/').next().unwrap_or(group);
     !PIN_GROUPS.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// True if a thread has the CPUs to which its owner has pinned it through libvirt.
+pub(super) fn is_pinned_by_owner(host: &dyn Host, step: &Step, record: &Record) -> bool {
+    let Undo::SetAffinity { task, original } = &step.undo else { return false };
+    recorded_pins::pin_of_owner(host, record, *task).as_ref() == Some(original)
 }
 
 /// The last value that Pinfold gave a thread: its mask, and its policy.
@@ -76,7 +83,7 @@ impl Watcher {
         record: &Record,
     ) -> Result<bool, HostError> {
         let Some(task) = task_of(step) else { return Ok(false) };
-        if change::is_of_manager(step) {
+        if change::is_of_manager(step) || is_pinned_by_owner(host, step, record) {
             return Ok(true);
         }
         let (mask, policy) = last_set(record, task);

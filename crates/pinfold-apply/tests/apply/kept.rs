@@ -2,9 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use crate::common::{Bench, DOMAIN, break_at, pin, set, v1_libvirt, v2_systemd};
+use crate::common::{
+    Bench, DOMAIN, VM, break_at, pin, set, v1_libvirt, v1_machine_group, v2_systemd,
+};
 use pinfold_apply::{
-    Extent, Journals, NewJournal, Point, WatchEvent, Watcher, plan_steps, undo_observed,
+    Extent, Journals, NewJournal, OnDrift, Point, RecordedPin, WatchEvent, Watcher, plan_steps,
+    undo_observed,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, IsolationScope, Keeper, Lifetime, Setting, Tid};
@@ -51,6 +54,57 @@ fn what_another_program_pinned_since_is_left_and_reported() {
     assert_eq!(report.changed.len(), 1, "{report:?}");
     assert!(report.changed[0].text.contains("emulatorpin in the definition of"), "{report:?}");
     assert_eq!(value(&case.host, "emulatorpin", Lifetime::Lasting).as_deref(), Some("0-1"));
+}
+
+/// The hook of libvirt sets masks in the kernel; libvirt has no pin then.
+fn placed_by_hook(bench: &Bench) -> (crate::common::Case, Setting) {
+    let keeper = Keeper::LibvirtStatus { file: "/run/libvirt/qemu/vm1.xml".to_owned() };
+    let setting = Setting { keeper, ..pin("vcpupin 0", Lifetime::Running) };
+    let mut case = v1_machine_group();
+    case.host.keep_pin(setting.clone(), None, &[]);
+    let task = case.host.task(Tid(501)).unwrap().id();
+    case.target.pins = vec![RecordedPin { task, setting: setting.clone(), value: None }];
+    bench.apply(&case).unwrap();
+    (case, setting)
+}
+
+#[test]
+fn a_pin_in_libvirt_stays_even_if_it_equals_the_plan() {
+    let planned = set("1");
+    for (pin, mask, after) in [
+        // Nothing was pinned, the plan's CPU, another CPU, and a pin that was overwritten since.
+        (None, "1", "0-1"),
+        (Some("1"), "1", "1"),
+        (Some("0"), "0", "0"),
+        (Some("0"), "1", "0"),
+        (Some("0-1"), "1", "0-1"),
+    ] {
+        let bench = Bench::new();
+        let (case, setting) = placed_by_hook(&bench);
+        assert_eq!(case.host.affinity(Tid(501)).unwrap(), planned);
+        case.host.keep_pin(setting, pin, &[]);
+        case.host.set_affinity(Tid(501), &set(mask)).unwrap();
+        let report = bench.undo(&case);
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(case.host.affinity(Tid(501)).unwrap(), set(after), "{pin:?} {mask} {report:?}");
+        assert_eq!(case.host.affinity(Tid(VM)).unwrap(), set("0-1"));
+    }
+}
+
+#[test]
+fn watch_restores_no_thread_that_its_owner_pinned_through_libvirt() {
+    for (pin, stays) in [(Some("0"), true), (None, false)] {
+        let bench = Bench::new();
+        let (case, setting) = placed_by_hook(&bench);
+        let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+        let mut watcher = watcher.on_drift(OnDrift::Restore);
+        case.host.keep_pin(setting, pin, &[]);
+        case.host.set_affinity(Tid(501), &set("0")).unwrap();
+        let mut journal = bench.reopen(&case);
+        watcher.tick(&case.host, &mut journal, &mut Silent, Extent::Masks).unwrap();
+        let mask = case.host.affinity(Tid(501)).unwrap();
+        assert_eq!(mask, set(if stays { "0" } else { "1" }));
+    }
 }
 
 #[test]
@@ -128,7 +182,8 @@ fn the_watcher_asks_libvirt_only_when_the_kernel_differs() {
     let mut journal = bench.begin(&case);
     let mut nobody = pinfold_apply::unobserved();
     pinfold_apply::apply(&case.host, &case.plan, &case.target, &mut journal, &mut nobody).unwrap();
-    let mut watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+    let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+    let mut watcher = watcher.on_drift(OnDrift::Restore);
     // Every question to libvirt would fail.
     case.host.fail_on("setting", 5);
     let mut roles = Silent;

@@ -53,6 +53,7 @@ pub fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
         started_on: None,
         roll: None,
         left: std::collections::BTreeSet::new(),
+        pins: Vec::new(),
     }
 }
 

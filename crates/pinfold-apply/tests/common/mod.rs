@@ -118,6 +118,7 @@ fn target(host: &SimHost) -> Target {
         started_on: None,
         roll: None,
         left: BTreeSet::new(),
+        pins: Vec::new(),
     }
 }
 

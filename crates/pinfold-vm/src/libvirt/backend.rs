@@ -6,7 +6,7 @@
 //! that one element; all else stays as libvirt wrote it.
 
 use pinfold_host::process::{Spawn, Stdio};
-use pinfold_host::{HostError, SettingBackend, SystemClock};
+use pinfold_host::{HostError, SettingBackend, SystemClock, files};
 use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
 
 use super::pins::{self, NUMATUNE, PinTarget, Pins};
@@ -28,7 +28,7 @@ impl LibvirtBackend {
     fn client(&self, setting: &Setting) -> Result<Libvirt, VmError> {
         let uri = match &setting.keeper {
             Keeper::Libvirt { uri } => Some(uri.as_str()),
-            Keeper::Systemd => None,
+            Keeper::Systemd | Keeper::LibvirtStatus { .. } => None,
         };
         if let Some(uri) = uri.filter(|uri| !is_local(uri)) {
             let why = format!("{uri:?} is not a local connection to QEMU");
@@ -52,10 +52,13 @@ fn is_local(uri: &str) -> bool {
 
 impl SettingBackend for LibvirtBackend {
     fn is(&self, keeper: &Keeper) -> bool {
-        matches!(keeper, Keeper::Libvirt { .. })
+        matches!(keeper, Keeper::Libvirt { .. } | Keeper::LibvirtStatus { .. })
     }
 
     fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
+        if let Keeper::LibvirtStatus { file } = &setting.keeper {
+            return status_pin(file, setting);
+        }
         let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
         let pins = xml.and_then(|xml| Ok(Pins::from_xml(&xml)?)).map_err(|e| fault(setting, e))?;
         if setting.lifetime == Lifetime::Running && !pins.running {
@@ -68,6 +71,10 @@ impl SettingBackend for LibvirtBackend {
     }
 
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
+        if matches!(setting.keeper, Keeper::LibvirtStatus { .. }) {
+            let why = "the status of a domain can only be read".to_owned();
+            return Err(fail_kept(setting, why, false, None));
+        }
         let done = self.client(setting).and_then(|libvirt| match (value, setting.lifetime) {
             (Some(value), _) => libvirt.set(setting, value),
             (None, Lifetime::Running) => libvirt.set_free(setting),
@@ -75,6 +82,19 @@ impl SettingBackend for LibvirtBackend {
         });
         done.map_err(|error| fault(setting, error))
     }
+}
+
+/// The CPUs that libvirt has for a thread of a running domain, from the domain's status file. That
+/// needs no answer of libvirt, which may wait for this process.
+fn status_pin(file: &str, setting: &Setting) -> Result<Option<String>, HostError> {
+    let text = files::read_text(file)?;
+    let fault = |error: LibvirtError| fault(setting, error.into());
+    if pins::identity(&text).map_err(fault)?.1 != setting.object {
+        return Err(fail_kept(setting, format!("{file} is of another domain"), true, None));
+    }
+    let pins = Pins::from_xml(&text).map_err(fault)?;
+    let target = PinTarget::from_key(&setting.key);
+    Ok(target.and_then(|target| pins.of(target)).map(CpuSet::to_string))
 }
 
 /// Formats the value of [`NUMATUNE`]: `strict 0-1`.

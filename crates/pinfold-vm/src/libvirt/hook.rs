@@ -7,9 +7,9 @@
 //! <https://libvirt.org/hooks.html>
 
 use pinfold_host::{Host, files};
-use pinfold_model::Tid;
+use pinfold_model::{CpuSet, Keeper, Lifetime, Role, Setting, TaskId, Tid};
 
-use super::{LibvirtError, Pins, is_uuid, pins};
+use super::{LibvirtError, PinTarget, Pins, is_uuid, pins};
 use crate::{VmError, threads};
 
 /// A domain as described to a hook.
@@ -38,6 +38,28 @@ impl Described {
             return Err(report("the domain has no UUID"));
         }
         Ok(Self { name, uuid, pins })
+    }
+
+    /// The pins of some of its threads: where libvirt's own status in `run_dir` has them, and their
+    /// present values.
+    #[must_use]
+    pub fn recorded_pins(
+        &self,
+        run_dir: &str,
+        threads: &[(TaskId, Role)],
+    ) -> Vec<(TaskId, Setting, Option<String>)> {
+        let file = format!("{run_dir}/{}.xml", self.name);
+        let pinned = threads.iter().filter_map(|(task, role)| {
+            let target = PinTarget::from_role(role).ok()?;
+            let setting = Setting {
+                keeper: Keeper::LibvirtStatus { file: file.clone() },
+                object: self.uuid.clone(),
+                key: target.key(),
+                lifetime: Lifetime::Running,
+            };
+            Some((*task, setting, self.pins.of(target).map(CpuSet::to_string)))
+        });
+        pinned.collect()
     }
 
     /// The domain's process, from its pid file in `run_dir` (`/run/libvirt/qemu`).

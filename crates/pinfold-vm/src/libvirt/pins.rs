@@ -100,7 +100,7 @@ impl Pins {
     /// entities could grow without limit), or contains an invalid list of CPUs.
     pub fn from_xml(xml: &str) -> Result<Self, LibvirtError> {
         let document = parse(xml)?;
-        let domain = document.root_element();
+        let domain = domain_of(&document);
         let child = |name: &str| domain.children().find(|node| node.has_tag_name(name));
         let memory = child("numatune").and_then(|tune| element(tune, "memory"));
         let nodes = memory.and_then(|memory| Some((memory, memory.attribute("nodeset")?)));
@@ -162,7 +162,7 @@ pub const NUMATUNE: &str = "numatune";
 /// Name and UUID of a domain; empty if missing in the XML.
 pub(super) fn identity(xml: &str) -> Result<(String, String), LibvirtError> {
     let document = parse(xml)?;
-    let domain = document.root_element();
+    let domain = domain_of(&document);
     let text = |name: &str| {
         let text = element(domain, name).and_then(|node| node.text());
         text.unwrap_or_default().to_owned()
@@ -173,6 +173,12 @@ pub(super) fn identity(xml: &str) -> Result<(String, String), LibvirtError> {
 fn parse(xml: &str) -> Result<Document<'_>, LibvirtError> {
     let options = ParsingOptions { allow_dtd: false, nodes_limit: MAX_NODES, ..Default::default() };
     Document::parse_with_options(xml, options).map_err(wrong)
+}
+
+/// The `<domain>`; in a file of the daemon's own it is inside of `<domstatus>`.
+fn domain_of<'a, 'i>(document: &'a Document<'i>) -> Node<'a, 'i> {
+    let root = document.root_element();
+    if root.has_tag_name("domstatus") { element(root, "domain").unwrap_or(root) } else { root }
 }
 
 fn element<'a, 'i>(parent: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
