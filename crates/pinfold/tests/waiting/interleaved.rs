@@ -253,6 +253,12 @@ impl Host {
                 self.events.push("libvirtd is killed and starts again".to_owned());
                 self.daemon.stop();
                 self.daemon.restart();
+                // Each waits until the daemon has found its domain, and its hook has ended.
+                for (name, domain) in DOMAINS.iter().zip(self.domains.clone()) {
+                    if domain.is_running {
+                        self.virsh(&["suspend", name]);
+                    }
+                }
             }
         }
         self.expect_pins();
@@ -337,10 +343,21 @@ impl Host {
         }
     }
 
+    /// The command lines of running processes that have a text in them.
+    fn processes(&self, text: &str) -> Vec<String> {
+        let pids = self.live.list(&paths::proc_dir()).expect("processes");
+        let pids = pids.into_iter().filter_map(|pid| pid.parse().ok().map(Tid));
+        let words = pids.filter_map(|pid| self.live.read_text(&paths::process_cmdline(pid)).ok());
+        words.filter(|words| words.contains(text)).collect()
+    }
+
     /// Undoes everything, and asserts that nothing is left.
     #[track_caller]
     fn end(&mut self) {
         self.kill_watch(Signaled::Terminate);
+        // A hook that goes on after libvirt's wait for it.
+        let hook = format!("{}/state\0libvirt-hook", root(&self.daemon));
+        assert!(until(|| self.processes(&hook).is_empty()), "{}", self.told());
         let undone = self.run(&["undo", "--all"]);
         let said = undone.stderr_text();
         self.events.push(said.clone());
@@ -363,13 +380,7 @@ impl Host {
         let text = status.stdout_text();
         assert!(text.contains("no placement is active"), "{text}{}", self.told());
         let state = format!("{}/state", root(&self.daemon));
-        let own = || {
-            let pids = self.live.list(&paths::proc_dir()).expect("processes");
-            let pids = pids.into_iter().filter_map(|pid| pid.parse().ok().map(Tid));
-            let words =
-                pids.filter_map(|pid| self.live.read_text(&paths::process_cmdline(pid)).ok());
-            words.filter(|words| words.contains(&state)).collect::<Vec<String>>()
-        };
+        let own = || self.processes(&state);
         assert!(until(|| own().is_empty()), "{:?}{}", own(), self.told());
         let left = files::list(&format!("{state}/journal")).unwrap_or_default();
         let left: Vec<_> = left.iter().filter(|name| name.ends_with(".waiter")).collect();
