@@ -84,10 +84,9 @@ fn is_written(line: &str) -> bool {
 fn replace_rows(old: &str, rows: &[Row]) -> Option<String> {
     let (head, table, tail) = parts(old)?;
     let body = table.trim_start().strip_prefix(HEAD).unwrap_or_default();
-    let is_new = |line: &str| rows.iter().any(|row| line.starts_with(&key(row)));
     let mut lines: Vec<String> = body
         .lines()
-        .filter(|line| !is_new(line) && is_written(line))
+        .filter(|line| !rows.iter().any(|row| line.starts_with(&key(row))) && is_written(line))
         .map(|line| format!("{line}\n"))
         .collect();
     lines.extend(rows.iter().filter(|row| is_written(&key(row))).map(line));

@@ -160,9 +160,10 @@ fn of_units(root: &Path) -> Result<Vec<String>, String> {
 
 /// The folders of all packages, with their names.
 fn packages(root: &Path) -> Result<Vec<(PathBuf, String)>, String> {
-    let name_of = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let crates = list(&root.join("crates"))?;
-    let crates = crates.into_iter().filter_map(|path| Some((path.clone(), name_of(&path)?)));
+    let crates = crates.into_iter().filter_map(|path| {
+        Some((path.clone(), path.file_name().map(|name| name.to_string_lossy().into_owned())?))
+    });
     let others = ["bench", "fuzz", "lab"].iter();
     let others = others.map(|name| (root.join(name), format!("pinfold-{}", name)));
     Ok(crates.chain(others).collect())

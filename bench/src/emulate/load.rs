@@ -154,10 +154,9 @@ fn of_progress(outcome: &ProgressOutcome, lead_ms: u32) -> Reading {
 }
 
 fn of_bursts(bursts: &[BurstSample], units: u64, sleep_us: u32, lead_ms: u32) -> Reading {
-    let whole = |burst: &BurstSample| burst.burst_ns + burst.late_ns + u64::from(sleep_us) * 1_000;
     let mut at = 0;
     let early = bursts.iter().take_while(|burst| {
-        at += whole(burst);
+        at += burst.burst_ns + burst.late_ns + u64::from(sleep_us) * 1_000;
         at <= u64::from(lead_ms) * MS
     });
     // If all started early, all count, because there are no others.

@@ -47,12 +47,13 @@ impl OtherPlacements {
             .filter(|(_, of)| holds(of, &step.undo))
             .map(|(at, of)| (at, of))
             .collect();
-        let is_last = |(path, of): &&(&String, &Record)| {
+        let Some((path, last)) = holders.iter().find(|(path, of)| {
             !holders.iter().any(|(_, other)| {
                 is_above(other, JournalId { path, header: &of.header }, &step.undo)
             })
+        }) else {
+            return Vec::new();
         };
-        let Some((path, last)) = holders.iter().find(is_last) else { return Vec::new() };
         let Some(undo) = first_undo(last, &step.undo) else { return Vec::new() };
         let one = EarlierUndo {
             journal: (*path).clone(),
@@ -68,9 +69,10 @@ impl OtherPlacements {
         let sets = |record: &Record| {
             let mut lists = lineage.iter().map(|group| paths::cpuset_cpus(group));
             lists.any(|list| {
-                let is_list =
-                    |step: &Step| step.change.as_write_file().is_some_and(|(path, _)| path == list);
-                record.steps().any(|(index, step)| is_list(step) && record.was_set(index))
+                record.steps().any(|(index, step)| {
+                    step.change.as_write_file().is_some_and(|(path, _)| path == list)
+                        && record.was_set(index)
+                })
             })
         };
         let (journal, record) = self.0.iter().find(|(_, record)| sets(record))?;

@@ -35,9 +35,8 @@ type Created = (TaskId, Option<Tid>);
 pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked());
-    let list = || created(past, record, &placed, &record.header.threads);
     match until_rest(
-        &list,
+        &|| created(past, record, &placed, &record.header.threads),
         &|(task, main): &Created| actuators::release_born(past, *task, *main),
         report,
     ) {

@@ -216,8 +216,6 @@ impl<'a, 'x> Merge<'a, 'x> {
             numbers.sort_unstable();
         }
         // Iothreads with libvirt's own names first, the others in order.
-        let by_name =
-            |number: &u32| planned.iter().find(|role| ***role == Target::Iothread(*number).role());
         let mut rest: Vec<&Role> = planned
             .iter()
             .filter(|role| {
@@ -228,7 +226,8 @@ impl<'a, 'x> Merge<'a, 'x> {
         rest.reverse();
         let mut pairs = Vec::new();
         for number in &numbers {
-            let role = match by_name(number) {
+            let role = match planned.iter().find(|role| ***role == Target::Iothread(*number).role())
+            {
                 Some(role) => Some((*role).clone()),
                 None => rest.pop().cloned(),
             };

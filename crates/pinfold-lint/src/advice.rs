@@ -265,10 +265,9 @@ impl<'a> Isolation<'a> {
         }
         // The policies of the file stay under a strategy that sets none.
         let mut strategies = [strategy_of(view), None, Some("balanced")].into_iter();
-        let is_possible = |strategy: &Option<&str>| {
+        let Some(strategy) = strategies.find(|strategy| {
             plan_if_possible(strategy.unwrap_or("auto"), self.topology, &request).is_some()
-        };
-        let Some(strategy) = strategies.find(is_possible) else {
+        }) else {
             return NO_PLAN_KEEPS_OFF.to_owned();
         };
         let apply = command::with_strategy(&apply.to_string(), strategy);
@@ -524,21 +523,22 @@ fn of_text(xml: &str) -> Vec<Line> {
         let text = document.input_text().get(node.range()).unwrap_or_default();
         text.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")
     };
-    let parent = |node: Node<'_, '_>| Parent {
-        tag: node.tag_name().name().to_owned(),
-        key: key(&node),
-        opening: source(&node)
-            .split_once('>')
-            .map_or("", |(opening, _)| opening.trim_matches(['<', '/', ' ']))
-            .to_owned(),
-    };
     document
         .descendants()
         .filter(is_leaf)
         .map(|node: Node<'_, '_>| {
             let above = node.ancestors().skip(1);
             let above = above.filter(|above| above.is_element() && !above.has_tag_name("domain"));
-            let mut parents: Vec<Parent> = above.map(parent).collect();
+            let mut parents: Vec<Parent> = above
+                .map(|node| Parent {
+                    tag: node.tag_name().name().to_owned(),
+                    key: key(&node),
+                    opening: source(&node)
+                        .split_once('>')
+                        .map_or("", |(opening, _)| opening.trim_matches(['<', '/', ' ']))
+                        .to_owned(),
+                })
+                .collect();
             parents.reverse();
             Line {
                 tag: node.tag_name().name().to_owned(),

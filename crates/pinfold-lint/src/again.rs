@@ -28,7 +28,9 @@ pub(super) fn arguments_without(
         scope @ (IsolationScope::Own | IsolationScope::Host) => scope,
     };
     let request = Request { vnodes: command::asked_of(plan), isolation, ..conditions.clone() };
-    let goes = |strategy: &&str| {
+    // The plan's own one first, unless it is the fault.
+    let others = in_turn(|turns| turns.again).into_iter().map(|other| other.name);
+    let strategy = once(plan.strategy.as_str()).chain(others).find(|strategy| {
         let plan = plan_if_possible(strategy, topology, &request);
         plan.is_some_and(|plan| {
             all_are(
@@ -40,10 +42,7 @@ pub(super) fn arguments_without(
                 &request,
             )
         })
-    };
-    // The plan's own one first, unless it is the fault.
-    let others = in_turn(|turns| turns.again).into_iter().map(|other| other.name);
-    let strategy = once(plan.strategy.as_str()).chain(others).find(goes)?;
+    })?;
     Some(format!("{} --json", command::plan(strategy, topology, &request)))
 }
 

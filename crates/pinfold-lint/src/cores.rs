@@ -72,9 +72,10 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnosti
     diagnostic.places = match pin.pus {
         // One of the vCPUs' pins is shown; the map shows the others.
         Some(_) => {
-            let meets =
-                |vcpu: &&Pin| vcpu.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&common));
-            let first = view.vcpus().map(|(_, vcpu)| vcpu).find(meets);
+            let first = view
+                .vcpus()
+                .map(|(_, vcpu)| vcpu)
+                .find(|vcpu| vcpu.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&common)));
             places(std::iter::once(pin).chain(first))
         }
         None => vec![Place::said(not_mentioned(&pin.role))],
@@ -126,11 +127,10 @@ fn siblings_of_host(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic
     }
     let fault = CoreFault::SiblingLeft { siblings: &others };
     let mut diagnostic = view.diagnostic(Severity::Note, &fault);
-    let shares = |pin: &&Pin| {
+    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin).find(|pin| {
         let cores = pin.pus.as_ref().map(|pus| view.lookup.whole_cores(pus));
         cores.is_some_and(|cores| !cores.is_disjoint(&others))
-    };
-    diagnostic.places = places(view.vcpus().map(|(_, pin)| pin).find(shares));
+    }));
     diagnostics.push(diagnostic);
 }
 

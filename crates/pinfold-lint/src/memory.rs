@@ -158,9 +158,9 @@ fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>)
     let bound = !view.layout.memory.is_empty() && !view.layout.memory.iter().all(is_automatic);
     let nodes = fill(view, view.lookup.nodes_of(&view.held));
     let known = &view.lookup.topology.nodes;
-    let counts = |id: &NodeId| known.iter().any(|node| node.id == *id && node.memory_bytes > 0);
     // Nothing can be bound to nodes without memory.
-    let empty = known.iter().any(|node| node.memory_bytes > 0) && !nodes.iter().any(counts);
+    let empty = known.iter().any(|node| node.memory_bytes > 0)
+        && !nodes.iter().any(|id| known.iter().any(|node| node.id == *id && node.memory_bytes > 0));
     let floats = !locality::says_where(
         &view.lookup.index,
         view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable)),

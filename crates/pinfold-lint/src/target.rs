@@ -264,8 +264,8 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
         return Vec::new();
     }
     let nodes = |vcpus: Option<&CpuSet>| {
-        let of_it = |bound: &&MemoryOf| bound.cell.as_ref().map(|cell| &cell.1) == vcpus;
-        let bound = layout.memory.iter().find(of_it);
+        let bound =
+            layout.memory.iter().find(|bound| bound.cell.as_ref().map(|cell| &cell.1) == vcpus);
         bound.and_then(|bound| bound.nodes.clone()).unwrap_or_default()
     };
     let numbers: Vec<u32> = view.vcpus().map(|(index, _)| index).collect();

@@ -164,12 +164,10 @@ impl Layout {
         targets.push(Target::Emulator);
         targets.extend(domain.iothreads.iter().map(|number| Target::Iothread(*number)));
         let reserve = CpuSet::first_n(domain.vcpus.value).difference(&domain.existing);
-        let is_reserve =
-            |target| matches!(target, Target::Vcpu(index) if reserve.contains(PuId(index)));
-        let strays = domain
-            .pins
-            .iter()
-            .filter(|pin| !targets.contains(&pin.value.0) && !is_reserve(pin.value.0));
+        let strays = domain.pins.iter().filter(|pin| {
+            !targets.contains(&pin.value.0)
+                && !matches!(pin.value.0, Target::Vcpu(index) if reserve.contains(PuId(index)))
+        });
         let strays = strays.map(|pin| Pin {
             role: pin.value.0.role(),
             pus: Some(pin.value.1.clone()),

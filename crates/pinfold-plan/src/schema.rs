@@ -86,8 +86,8 @@ fn text(written: serde_json::Result<String>) -> String {
 /// # Errors
 /// [`SchemaError`] with the path of the invalid field.
 pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
-    let not_json = |error: &serde_json::Error| SchemaError::NotJson { why: error.to_string() };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+    let value: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| SchemaError::NotJson { why: error.to_string() })?;
     let head = Head::deserialize(&value).ok();
     let found = head.and_then(|head| head.format);
     if found.as_deref() != Some(FORMAT) {

@@ -99,11 +99,12 @@ impl Agent {
         clock: &dyn Clock,
     ) -> Result<Self, AgentError> {
         let end = clock.now_ns().saturating_add(timeout_ns);
-        let fail = |source| AgentError::Connect { name: path.to_owned(), source };
         let socket = loop {
             match UnixStream::connect(path) {
                 Ok(socket) => break socket,
-                Err(error) if clock.now_ns() >= end || !waits() => return Err(fail(error)),
+                Err(error) if clock.now_ns() >= end || !waits() => {
+                    return Err(AgentError::Connect { name: path.to_owned(), source: error });
+                }
                 Err(_) => clock.sleep_ns(20 * NS_PER_MS),
             }
         };

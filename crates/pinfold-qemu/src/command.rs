@@ -169,11 +169,10 @@ impl QemuCommand {
     /// The error with which QEMU would refuse the numbers of `-smp`, if any.
     #[must_use]
     pub fn smp_error(&self) -> Option<String> {
-        let wrong = |(key, value): &(&str, &str)| {
+        let (key, value) = self.smp_keys().find(|(key, value)| {
             let is_count = LEVELS.contains(key) || ["cpus", "maxcpus"].contains(key);
             is_count && number(value).is_none_or(|number| number == 0)
-        };
-        let (key, value) = self.smp_keys().find(wrong)?;
+        })?;
         Some(format!("-smp {key}={value}: QEMU takes whole numbers from 1 on"))
     }
 

@@ -83,9 +83,9 @@ impl Answer {
     /// The rows of all vCPUs together as figures, and optionally of each.
     pub fn figures(&self, per_vcpu: bool) -> Vec<Figure> {
         let mut figures = pinfold_exits::figures(&self.table);
-        let is_of_all =
-            |figure: &Figure| figure.labels.get("vcpu").is_some_and(|vcpu| vcpu == "all");
-        figures.retain(|figure| per_vcpu || is_of_all(figure));
+        figures.retain(|figure| {
+            per_vcpu || figure.labels.get("vcpu").is_some_and(|vcpu| vcpu == "all")
+        });
         figures
     }
 

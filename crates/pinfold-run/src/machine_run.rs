@@ -49,13 +49,12 @@ fn start_failure(command: &[String], failure: Failure) -> Failure {
 pub fn require_machine(words: &[String]) -> Result<(), Failure> {
     let command = hypervisors::parse(words);
     exec::require_program(words)?;
-    let is_script = |word: &String| {
-        let path = process::find_program(word).unwrap_or_else(|| word.clone());
-        files::is_file(&path) && files::read(&path).is_ok_and(|text| text.starts_with(b"#!"))
-    };
     let may_start_one = words.iter().any(|word| hypervisors::is_mentioned_in(word))
         || command.spec().vcpus.is_some()
-        || words.iter().any(is_script);
+        || words.iter().any(|word| {
+            let path = process::find_program(word).unwrap_or_else(|| word.clone());
+            files::is_file(&path) && files::read(&path).is_ok_and(|text| text.starts_with(b"#!"))
+        });
     if may_start_one {
         return Ok(());
     }

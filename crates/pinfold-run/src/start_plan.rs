@@ -199,7 +199,7 @@ fn memory_nodes(now: &HostNow<'_>, pid: Tid, request: &Request) -> Vec<NodeId> {
     }
     // A few pages on another node, such as those of libraries, do not count.
     let nodes = held.iter().filter(|(_, kib)| **kib >= total_kib / 8).map(|(node, _)| *node);
-    let has_cpus =
-        |node: &NodeId| now.topology.nodes.iter().any(|one| one.id == *node && !one.pus.is_empty());
-    nodes.filter(has_cpus).collect()
+    nodes
+        .filter(|node| now.topology.nodes.iter().any(|one| one.id == *node && !one.pus.is_empty()))
+        .collect()
 }

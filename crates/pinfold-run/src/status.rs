@@ -134,8 +134,7 @@ impl Found {
         self.placements.retain(|one| one.is_named(wanted));
         self.damaged.retain(|one| one.id == wanted);
         self.platforms.retain(|one| one.id == wanted);
-        let is_process = |one: &LostPlacement| wanted.parse() == Ok(one.process.tid.0);
-        self.lost.retain(|one| one.id() == wanted || is_process(one));
+        self.lost.retain(|one| one.id() == wanted || (wanted.parse() == Ok(one.process.tid.0)));
         if self.placements.is_empty()
             && self.damaged.is_empty()
             && self.platforms.is_empty()

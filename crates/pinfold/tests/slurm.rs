@@ -126,8 +126,8 @@ impl Cluster {
     fn configure(&self) {
         let host = files::read_text("/proc/sys/kernel/hostname").expect("a name");
         let host = host.trim().split('.').next().unwrap_or("localhost");
-        let free = || TcpListener::bind("127.0.0.1:0").expect("a port");
-        let ports: Vec<TcpListener> = (0..4).map(|_| free()).collect();
+        let ports: Vec<TcpListener> =
+            (0..4).map(|_| TcpListener::bind("127.0.0.1:0").expect("a port")).collect();
         let ports: Vec<u16> =
             ports.iter().map(|port| port.local_addr().expect("bound").port()).collect();
         let at = self.sandbox.root();
@@ -500,8 +500,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
     let more = ["--shared", &shared, "--program", &program, "--patience", "20s"];
     let child = cluster.study(&[&words[..], &more].concat());
     let mut child = child.stdout(Stdio::Null).stderr(Stdio::Pipe).start().expect("it starts");
-    let running = |c: &Cluster| c.ask("squeue", &["-h", "-t", "R"]).lines().count();
-    cluster.wait("running tasks", |c| running(c) == 3);
+    cluster.wait("running tasks", |c| c.ask("squeue", &["-h", "-t", "R"]).lines().count() == 3);
     SystemClock.sleep_ns(500_000_000);
     let other = rusqlite::Connection::open(&store).expect("the store");
     other.execute_batch("PRAGMA busy_timeout = 5000; BEGIN IMMEDIATE").expect("locked");

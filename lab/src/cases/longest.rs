@@ -290,13 +290,12 @@ fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
         arguments.join(" ")
     );
     let text = guest.shell(&script)?;
-    let wrong = || LabError::wrong("uptime", text.clone());
     // Hundredths of a second.
     let numbers: Option<Vec<u64>> =
         text.split_whitespace().map(|number| number.replace('.', "").parse().ok()).collect();
     match numbers.as_deref() {
         Some([first, last]) if first < last => Ok((last - first) * 10_000),
-        _ => Err(wrong()),
+        _ => Err(LabError::wrong("uptime", text.clone())),
     }
 }
 

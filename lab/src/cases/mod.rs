@@ -483,9 +483,9 @@ impl Lab {
         let progress = RefCell::new(longest::Progress::new());
         let (mut boots, mut done) = (1, 0);
         loop {
-            let run =
-                |guest: &mut Guest| longest::killed(guest, self.extent, &mut progress.borrow_mut());
-            let (release, verdict, was_upset) = self.once(&TURNS_NUMA, &name, &run);
+            let (release, verdict, was_upset) = self.once(&TURNS_NUMA, &name, &|guest| {
+                longest::killed(guest, self.extent, &mut progress.borrow_mut())
+            });
             let now = progress.borrow().done();
             if was_upset && now > done {
                 (boots, done) = (boots + 1, now);

@@ -71,8 +71,7 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
 
 /// The kernel threads of this machine, each with its mask while the plan is active.
 fn threads(during: &Snapshot, vm: u32) -> Result<String, LabError> {
-    let is_vcpu = |name: &str| name.ends_with("/KVM");
-    let vcpus = during.of_group(vm).filter(|(_, task)| is_vcpu(&task.name)).count();
+    let vcpus = during.of_group(vm).filter(|(_, task)| task.name.ends_with("/KVM")).count();
     if vcpus != 2 {
         return Err(LabError::wrong("vCPU threads of KVM", vcpus.to_string()));
     }

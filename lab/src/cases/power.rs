@@ -242,8 +242,7 @@ fn look(guest: &mut Guest) -> Result<State, LabError> {
     for line in guest.quiet_shell(FILES)?.lines() {
         state.files.insert(line.to_owned(), String::new());
     }
-    let is_worker = |name: &str| name.starts_with("kworker/");
-    for task in snapshot.tasks.values().filter(|task| !is_worker(&task.name)) {
+    for task in snapshot.tasks.values().filter(|task| !task.name.starts_with("kworker/")) {
         let how = format!("{} {} {:?}", task.group, task.mask, task.policy);
         state.tasks.entry(task.name.clone()).or_default().insert(how);
     }

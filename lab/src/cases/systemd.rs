@@ -110,11 +110,12 @@ fn undone(guest: &mut Guest, before: &mut Snapshot, settings: &str) -> Result<us
 /// Lists that the kernel does not accept empty are restored with explicit CPUs, are reported by
 /// undo, and are the reference from then on. Returns their number.
 pub(super) fn near(before: &mut Snapshot, reported: &str) -> Result<usize, LabError> {
-    let empty = |text: &str| text.trim().is_empty();
     let near: BTreeMap<String, String> = before
         .knobs
         .iter()
-        .filter(|(path, text)| empty(text) && reported.contains(&format!("{path}{NEAR}")))
+        .filter(|(path, text)| {
+            text.trim().is_empty() && reported.contains(&format!("{path}{NEAR}"))
+        })
         .map(|(path, _)| (path.clone(), "0-3\n".to_owned()))
         .collect();
     if reported.matches(NEAR).count() != near.len() {

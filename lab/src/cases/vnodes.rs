@@ -265,14 +265,12 @@ fn measure(guest: &mut Guest, vnodes: &[Vnode]) -> Result<Vec<f64>, LabError> {
     let mut seen = Vec::new();
     for _ in 0..SHARES {
         let shares = shares(guest, vnodes)?;
-        let slower =
-            |(a, b): (usize, usize)| vnodes[a].asked > vnodes[b].asked && shares[a] <= shares[b];
         let mut pairs = (0..vnodes.len()).flat_map(|a| (0..vnodes.len()).map(move |b| (a, b)));
         if !vnodes
             .iter()
             .zip(&shares)
             .any(|(vnode, got): (&Vnode, &f64)| (vnode.asked - got).abs() > NEAR)
-            && !pairs.any(slower)
+            && !pairs.any(|(a, b)| vnodes[a].asked > vnodes[b].asked && shares[a] <= shares[b])
         {
             return Ok(shares);
         }

@@ -225,8 +225,9 @@ impl Comparison<'_> {
             }
         }
         // The masks of the present plan, which `needed` does not know.
-        let present = |task: TaskId| tasks::unless_gone(self.host.affinity(task.tid));
-        Ok(order::in_order(missing, &self.request.parking(), present)?)
+        Ok(order::in_order(missing, &self.request.parking(), |task: TaskId| {
+            tasks::unless_gone(self.host.affinity(task.tid))
+        })?)
     }
 
     fn is_so(&self, step: &Step) -> Result<bool, Failure> {
@@ -280,12 +281,11 @@ impl Needs<'_> {
         match (&step.undo, &step.change) {
             (Undo::RemoveGroup { path }, _) => self.unneeded.contains(path.as_str()),
             (Undo::MoveTasks { .. }, Change::MoveTasks { group, file, tasks }) => {
-                let is_of_own = |own: &Vec<TaskId>| tasks.iter().all(|task| own.contains(task));
                 // Threads that were moved out of a partition are in the group above it.
                 self.unneeded.contains(group.as_str())
                     || (file == cpusets::THREADS_FILE
                         && self.unneeded.iter().any(|gone| parent_of(gone) == group))
-                    || self.own.is_some_and(|own| !is_of_own(own))
+                    || self.own.is_some_and(|own| !tasks.iter().all(|task| own.contains(task)))
             }
             (Undo::WriteFile { path, .. }, _) => {
                 let group = parent_of(path);

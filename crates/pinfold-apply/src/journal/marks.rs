@@ -121,10 +121,11 @@ impl Marks {
         let mut marks = Vec::new();
         let Ok(folders) = self.existing() else { return Ok(marks) };
         for folder in folders {
-            let names_it =
-                |name: &String| folder.read(name).is_ok_and(|noted| journal_in(&noted) == journal);
             let Ok(names) = folder.list() else { continue };
-            for name in names.into_iter().filter(names_it) {
+            for name in names
+                .into_iter()
+                .filter(|name| folder.read(name).is_ok_and(|noted| journal_in(&noted) == journal))
+            {
                 let Ok(again) = StateDir::open_visible(folder.path()) else { continue };
                 match lock(again, name, &header.id) {
                     Ok(mark) => marks.push(mark),

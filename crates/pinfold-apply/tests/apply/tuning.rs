@@ -91,10 +91,9 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         );
     let host = builder.build();
     let donor = crate::common::v2();
-    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
     let mut target = donor.target.clone();
     for (task, _) in &mut target.threads {
-        *task = id(task.tid.0);
+        *task = host.task(Tid(task.tid.0)).unwrap().id();
     }
     target.own.clear();
     let mut plan = crate::common::plan("2,6", "0,4");
@@ -464,7 +463,6 @@ fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
 
 #[test]
 fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
-    let irq = |number| paths::irq_file(number, "smp_affinity_list");
     let mut case = case();
     case.plan.tuning = Tuning::default();
     case.plan.tuning.required = true;
@@ -478,7 +476,8 @@ fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
     let expected = "irq:all: 1 of 3 interrupts is managed by the kernel and stays: 33";
     assert_eq!(texts, [expected]);
     assert_eq!(
-        [31, 32, MANAGED].map(|number| read(&case.host, &irq(number))),
+        [31, 32, MANAGED]
+            .map(|number| read(&case.host, &paths::irq_file(number, "smp_affinity_list"))),
         ["0,4", "0,4", "2-3"]
     );
     assert!(bench.undo(&case).is_complete());

@@ -119,7 +119,8 @@ fn ranges(key: &str, set: &CpuSet) -> String {
 
 /// The rest of `-m` after the size: slots for hot-plugged memory.
 fn room(command: &Command<'_>) -> String {
-    let last = |key: &str| command.line.all("m").rev().find_map(|option| option.key(key));
-    let said = ["slots", "maxmem"].into_iter().filter_map(|key| Some((key, last(key)?)));
+    let said = ["slots", "maxmem"].into_iter().filter_map(|key| {
+        Some((key, command.line.all("m").rev().find_map(|option| option.key(key))?))
+    });
     said.map(|(key, value)| format!(",{key}={value}")).collect()
 }

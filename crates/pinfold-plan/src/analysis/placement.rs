@@ -37,8 +37,8 @@ impl TopologySpan {
     /// The span of those vCPUs of `threads` that are pinned to one CPU, and of tasks.
     pub fn new(index: &Index<'_>, threads: &[ThreadPlan]) -> Self {
         let (mut all, mut crowded) = (CpuSet::new(), CpuSet::new());
-        let is_placed = |thread: &&ThreadPlan| thread.role == Role::Task || is_pinned(thread);
-        for thread in threads.iter().filter(is_placed) {
+        for thread in threads.iter().filter(|thread| thread.role == Role::Task || is_pinned(thread))
+        {
             if !all.is_disjoint(&thread.pus) {
                 crowded.add(&all.intersection(&thread.pus));
             }
@@ -157,9 +157,10 @@ fn find_oversubscription(
         crowded.add(&carried.intersection(&spread.pus));
         carried.add(&spread.pus);
     }
-    let of_vnode =
-        |vnode: &VnodePlan| vnode.threads.iter().filter(|thread| is_vcpu(thread)).count();
-    let vcpus: usize = spreads.iter().map(|(vnode, _)| of_vnode(vnode)).sum();
+    let vcpus: usize = spreads
+        .iter()
+        .map(|(vnode, _)| vnode.threads.iter().filter(|thread| is_vcpu(thread)).count())
+        .sum();
     let text = if !crowded.is_empty() {
         format!(
             "{} {} more than one vCPU: a vCPU waits while another has its CPU, and the waiting \
@@ -394,10 +395,9 @@ fn foreign_siblings(
 }
 
 fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) -> Option<Finding> {
-    let is_empty = |id: &&NodeId| is_empty_node(topology, **id);
     // Memory that is divided over the vCPUs' nodes follows them.
     let follows = |(vnode, spread): &&(&VnodePlan, TopologySpan)| {
-        let filled = spread.nodes.iter().filter(|id| !is_empty(id)).copied();
+        let filled = spread.nodes.iter().filter(|id| !is_empty_node(topology, **id)).copied();
         vnode.memory.as_ref().is_some_and(|memory| filled.eq(memory.nodes.iter().copied()))
     };
     let crossing: Vec<_> = spreads.iter().filter(|(_, spread)| spread.nodes.len() > 1).collect();

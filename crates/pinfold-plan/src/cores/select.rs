@@ -204,11 +204,10 @@ impl<'g> Pool<'g> {
         if self.left() < more {
             return None;
         }
-        let has_room = |part: &u32| {
+        let part = named.iter().map(|core| core.part).find(|part| {
             let tiers = self.tiers.iter().filter(|tier| tier.part == *part);
             tiers.map(|tier| tier.left * tier.width).sum::<usize>() >= more
-        };
-        let part = named.iter().map(|core| core.part).find(has_room);
+        });
         let part = part.or_else(|| self.part_for(more));
         let taken = self.take_of(more, nodes, &own, part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();

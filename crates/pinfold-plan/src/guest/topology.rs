@@ -138,8 +138,7 @@ fn hidden_by_sharing(
     pus: &CpuSet,
     choice: &Choice<'_>,
 ) -> Option<Finding> {
-    let shares = |pu: &PuId| !available.siblings(*pu).is_disjoint(pus);
-    pus.iter().any(|pu| shares(&pu)).then(|| {
+    pus.iter().any(|pu| !available.siblings(pu).is_disjoint(pus)).then(|| {
         let text = "siblings have vCPUs, but the guest sees one thread per core, because vCPUs \
                     share CPUs: it does not know which of its CPUs share a core";
         weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))

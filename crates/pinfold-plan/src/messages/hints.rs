@@ -159,9 +159,8 @@ impl RequestAlternatives<'_> {
     fn whole_cores(&self, vm: &VmRequest, now: u32, subject: &str) -> Option<String> {
         let widest = self.topology.cores.iter().map(|core| core.pus.len()).max()?;
         let most = narrow(available(self.topology, self.request).ok()?.usable.len());
-        let near = |step: u32| [now.checked_sub(step), now.checked_add(step)];
         for step in 1..=narrow(widest) {
-            let found: Vec<u32> = near(step)
+            let found: Vec<u32> = [now.checked_sub(step), now.checked_add(step)]
                 .into_iter()
                 .flatten()
                 .filter(|count: &u32| {
@@ -207,12 +206,11 @@ impl RequestAlternatives<'_> {
 
     /// True if a plan is without such a finding, and costs nothing that the present one does not.
     fn is_better(&self, subject: &str, plan: Option<Plan>) -> bool {
-        let is_new = |finding: &Finding| is_cost(finding) && !self.costs.contains(&finding.subject);
         plan.is_some_and(|plan| {
-            !plan
-                .findings
-                .iter()
-                .any(|finding: &Finding| finding.subject == subject || is_new(finding))
+            !plan.findings.iter().any(|finding: &Finding| {
+                finding.subject == subject
+                    || (is_cost(finding) && !self.costs.contains(&finding.subject))
+            })
         })
     }
 }

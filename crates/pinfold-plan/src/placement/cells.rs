@@ -457,10 +457,9 @@ fn leave_one_to_the_host(merged: &mut Plan) {
     }
     let Some(first) = merged.housekeeping.first() else { return };
     let helpers = merged.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
-    let real_time = |thread: &&mut ThreadPlan| {
+    for thread in helpers.filter(|thread| {
         thread.pus.contains(first) && thread.policy.is_some_and(Policy::is_real_time)
-    };
-    for thread in helpers.filter(real_time) {
+    }) {
         thread.pus.remove(first);
         if thread.pus.is_empty() {
             thread.pus = CpuSet::single(first);

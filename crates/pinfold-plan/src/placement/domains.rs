@@ -249,7 +249,15 @@ fn settle_in(
         let vcpus = counts.get(place).copied().unwrap_or(0);
         let asked = builder.vnode(place);
         let wanted = (nodes_of(builder.available.topology, asked), pinned_of(asked));
-        let of_all = || {
+        let suits = |index: usize| {
+            domains.get(index).is_some_and(|domain| {
+                domain.left() >= vcpus
+                    && !is_far(domain, &wanted.0, &wanted.1)
+                    && lacks(domain, &memory, asked) == Lack::Nothing
+            })
+        };
+        let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
+        let Some(index) = best.or_else(|| {
             let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
             let best = fits.min_by_key(|(index, domain)| {
                 (
@@ -259,16 +267,7 @@ fn settle_in(
                 )
             });
             best.map(|(index, _)| index)
-        };
-        let suits = |index: usize| {
-            domains.get(index).is_some_and(|domain| {
-                domain.left() >= vcpus
-                    && !is_far(domain, &wanted.0, &wanted.1)
-                    && lacks(domain, &memory, asked) == Lack::Nothing
-            })
-        };
-        let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
-        let Some(index) = best.or_else(of_all) else {
+        }) else {
             let left = domains.iter().map(Domain::left).max().unwrap_or(0);
             let why = format!("no {} has more CPUs left", kind.noun);
             return Err(builder.no_room(place, vcpus, left, why));

@@ -110,10 +110,9 @@ fn uneven_packages(index: &Index<'_>, plan: &Plan) -> Option<Finding> {
 /// The plan in which machines and groups of one priority choose their CPUs in the order of their
 /// memory, the largest first; `None` if that finds no place either.
 fn most_memory_first(strategy: &Strategy, topology: &Topology, request: &Request) -> Option<Plan> {
-    let bytes = |vnode: &VnodeRequest| vnode.memory.map_or(0, |memory| memory.bytes);
     let mut asked: Vec<(usize, VnodeRequest)> =
         request.vnodes.iter().cloned().enumerate().collect();
-    asked.sort_by_key(|(_, vnode)| Reverse(bytes(vnode)));
+    asked.sort_by_key(|(_, vnode)| Reverse(vnode.memory.map_or(0, |memory| memory.bytes)));
     if asked.is_sorted_by_key(|(place, _)| *place) {
         return None;
     }
@@ -330,17 +329,16 @@ fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Sh
 /// unevenly: those of the plan first, that with the host's core last; one more than the plan has if
 /// its number is odd. `None` if no such division exists.
 fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<Vec<Vec<NodeId>>> {
-    let is_own = |node: NodeId| own.iter().any(|(known, _)| *known == node);
     let boot = index.topology.online().first()?;
     let mut packages: BTreeMap<PackageId, Vec<(bool, bool, NodeId)>> = BTreeMap::new();
     for node in index.topology.nodes.iter().filter(|node| !is_empty_node(index.topology, node.id)) {
         if let Some(pu) = node.pus.first().and_then(|pu| index.pu(pu)) {
-            let rank = (!is_own(node.id), node.pus.contains(boot), node.id);
+            let rank =
+                (!own.iter().any(|(known, _)| *known == node.id), node.pus.contains(boot), node.id);
             packages.entry(pu.package).or_default().push(rank);
         }
     }
     packages.retain(|_, nodes| nodes.iter().any(|(is_other, ..)| !is_other));
-    let of_own = |nodes: &Vec<(bool, bool, NodeId)>| nodes.iter().filter(|it| !it.0).count();
     let each = own.len().div_ceil(packages.len());
     let vcpus_of = |nodes: &Vec<(bool, bool, NodeId)>| -> u32 {
         let is_there = |node: NodeId| nodes.iter().any(|(.., known)| *known == node);
@@ -349,8 +347,8 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     let mut vcpus: Vec<u32> = packages.values().map(vcpus_of).collect();
     let is_divisible = vcpus.iter().sum::<u32>().is_multiple_of(narrow(vcpus.len()));
     vcpus.dedup();
-    let is_even =
-        packages.values().all(|nodes| of_own(nodes) == each) && (vcpus.len() == 1 || !is_divisible);
+    let is_even = packages.values().all(|nodes| nodes.iter().filter(|it| !it.0).count() == each)
+        && (vcpus.len() == 1 || !is_divisible);
     let is_room = packages.values().all(|nodes| nodes.len() >= each);
     let is_bound = !nodes_to_stay_on(asked).is_empty() || !asked.pins.is_empty();
     if is_even || !is_room || is_bound {
@@ -373,8 +371,9 @@ fn ways_by_package(packages: &[Vec<NodeId>], own: &Shares, threads: u32) -> Vec<
     let count = narrow(packages.len());
     let over = |of: u32| -> Option<Shares> {
         let units = all / of;
-        let share = |place: u32| units / count + u32::from(place < units % count);
-        let parts = (0..).zip(packages).map(|(place, nodes)| evenly(nodes, share(place), of));
+        let parts = (0..).zip(packages).map(|(place, nodes)| {
+            evenly(nodes, units / count + u32::from(place < units % count), of)
+        });
         let mut shares = parts.collect::<Option<Vec<Shares>>>()?.concat();
         shares.sort_unstable();
         Some(shares)

@@ -175,8 +175,8 @@ fn rooms(
                     core.pus.iter().any(|pu| available.hostable.contains(*pu))
                 };
                 let usable = cores.iter().enumerate().filter(|(_, core)| hosts(core));
-                let rank = |core: &AvailableCore| (!is_for_vcpus(core), core.part);
-                let kept = usable.max_by_key(|(place, core)| (rank(core), *place));
+                let kept =
+                    usable.max_by_key(|(place, core)| ((!is_for_vcpus(core), core.part), *place));
                 cores.remove(kept.map(|(place, _)| place)?);
             }
             cores.retain(&is_for_vcpus);

@@ -356,10 +356,9 @@ fn the_reason_of_auto_counts_the_whole_request() {
     for vcpus in [4, 5] {
         let mut request = exactly(vcpus);
         let Work::Vm(vm) = &mut request.vnodes[0].work else { panic!("a machine") };
-        let nodes = |node| vec![NodeId(node)];
         let cell = |vcpus: &str, node| CellRequest {
             vcpus: set(vcpus),
-            nodes: nodes(node),
+            nodes: vec![NodeId(node)],
             bytes: Some(1 << 30),
         };
         vm.cells = vec![cell("0-1", 0), cell(&format!("2-{}", vcpus - 1), 1)];

@@ -391,9 +391,8 @@ fn frequencies_are_shares_of_each_core() {
 #[test]
 fn cores_that_share_a_frequency_agree() {
     let host = dual_l5420().build();
-    let eight = |words: &str| [words.to_owned(), "name=b,cores=4,speed=60%,method=gov".to_owned()];
     let check = |words: &str, why: &str, hint: &str| {
-        let all = eight(words);
+        let all = [words.to_owned(), "name=b,cores=4,speed=60%,method=gov".to_owned()];
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let error = resolve_platform(&platform(&all), &host).unwrap_err();
         assert_eq!(error.to_string(), why);

@@ -96,8 +96,8 @@ fn stays_free(layout: &Plan, allowed: &CpuSet, request: &Request) -> Result<(), 
 
 /// The CPUs on which vCPUs and tasks may run.
 fn carried(layout: &Plan) -> CpuSet {
-    let runs = |role: &Role| matches!(role, Role::Vcpu(_) | Role::Task);
-    let threads = layout.threads().filter(|(_, thread)| runs(&thread.role));
+    let threads =
+        layout.threads().filter(|(_, thread)| matches!(&thread.role, Role::Vcpu(_) | Role::Task));
     threads.map(|(_, thread)| &thread.pus).collect::<CpuSet>()
 }
 

@@ -311,9 +311,8 @@ fn table_field(scale: Scale, point: &library::Point) -> String {
     };
     let range = point.range.map(|(low, high)| format!("[{}, {}]", show(low), show(high)));
     // Lines may be broken before the range, and nowhere else.
-    let whole = |text: String| text.replace(' ', "\u{a0}");
     [Some(show(point.value)), range]
-        .map(|text| text.map(whole))
+        .map(|text| text.map(|text| text.replace(' ', "\u{a0}")))
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()

@@ -307,14 +307,15 @@ pub fn words(
     pus: &CpuSet,
     places: Option<&[PuId]>,
 ) -> Result<Vec<String>, TrialError> {
-    let list =
-        |places: &[PuId]| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
     wanted
         .cell
         .words(wanted.study, &|name: &str| match name {
             "pus" => Some(pus.to_string()),
             "n_pus" => Some(pus.len().to_string()),
-            "places" => Some(places.map_or_else(|| ANYWHERE.to_owned(), list)),
+            "places" => Some(places.map_or_else(
+                || ANYWHERE.to_owned(),
+                |places| places.iter().map(ToString::to_string).collect::<Vec<String>>().join(","),
+            )),
             "block" => Some((wanted.block + 1).to_string()),
             _ => None,
         })

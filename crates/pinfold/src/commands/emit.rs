@@ -85,11 +85,11 @@ fn into(
     chosen: Option<&VnodePlan>,
 ) -> Result<String, Failure> {
     // With several machines: the one from the command line, or the one with the name in the file.
-    let same = || plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name);
-    let vnode = match chosen.or_else(same) {
-        Some(vnode) => vnode,
-        None => plan.single().map_err(not_single)?,
-    };
+    let vnode =
+        match chosen.or_else(|| plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name)) {
+            Some(vnode) => vnode,
+            None => plan.single().map_err(not_single)?,
+        };
     let merged =
         pinfold_emit::libvirt_into(&file.text, plan, vnode, topology).map_err(|error| {
             let hint = error.hint.map(str::to_owned);

@@ -34,8 +34,9 @@ pub fn list_masks(host: &LiveHost, pid: Tid) -> BTreeMap<Tid, CpuSet> {
 
 /// The first thread of a process whose name begins so.
 pub fn find_thread(host: &LiveHost, pid: Tid, name: &str) -> Option<Tid> {
-    let name_of = |tid| host.read_text(&paths::process_comm(tid)).unwrap_or_default();
-    list_threads(host, pid).into_iter().find(|tid| name_of(*tid).starts_with(name))
+    list_threads(host, pid).into_iter().find(|tid| {
+        host.read_text(&paths::process_comm(*tid)).unwrap_or_default().starts_with(name)
+    })
 }
 
 /// A QEMU with a monitor at `qmp` in its sandbox.

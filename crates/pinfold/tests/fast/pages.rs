@@ -180,8 +180,7 @@ fn each_command_of_a_block_is_one() {
                 all.extend(words(last));
             }
             let parsed = layout::command().try_get_matches_from(&all);
-            let is_help = |error: &clap::Error| error.kind() == ErrorKind::DisplayHelp;
-            let failed = parsed.err().filter(|error| !is_help(error));
+            let failed = parsed.err().filter(|error| !(error.kind() == ErrorKind::DisplayHelp));
             assert!(failed.is_none(), "{}: {line}\n{failed:?}", page.name);
             count += 1;
         }

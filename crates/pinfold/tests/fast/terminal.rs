@@ -136,9 +136,10 @@ fn without_a_width_only_sentences_are_wider_than_80_columns() {
             let said = |output: &Output| flat(output.stdout_text() + &output.stderr_text());
             assert_eq!(said(&output), said(&known), "{arguments:?} {variables:?}");
             let text = output.stdout_text();
-            let is_drawn =
-                |line: &&str| line.contains(|letter| ('\u{2500}'..='\u{259f}').contains(&letter));
-            for line in text.lines().filter(is_drawn) {
+            for line in text
+                .lines()
+                .filter(|line| line.contains(|letter| ('\u{2500}'..='\u{259f}').contains(&letter)))
+            {
                 assert!(line.chars().count() <= 80, "{arguments:?} {variables:?}: {line}");
             }
         }

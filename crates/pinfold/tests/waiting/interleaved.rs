@@ -128,8 +128,9 @@ impl Host {
     }
 
     fn told(&self) -> String {
-        let log = |name| files::read_text(&format!("{}/{name}", root(&self.daemon)));
-        let [hook, watch] = ["hook.log", "watch.log"].map(|name| log(name).unwrap_or_default());
+        let [hook, watch] = ["hook.log", "watch.log"].map(|name| {
+            files::read_text(&format!("{}/{name}", root(&self.daemon))).unwrap_or_default()
+        });
         format!("\nevents: {:#?}\nhook: {hook}\nwatch: {watch}", self.events)
     }
 
@@ -333,9 +334,9 @@ impl Host {
             let own = CpuSet::parse_list(plan["exclusive_pus"].as_str().expect("a list"));
             let own = own.expect("CPUs");
             // On a host with so few CPUs some are used twice: that is reported.
-            let is_reported = || self.run(&["status"]).stdout_text().contains("cpu-used-twice");
             assert!(
-                own.is_disjoint(&taken) || is_reported(),
+                own.is_disjoint(&taken)
+                    || self.run(&["status"]).stdout_text().contains("cpu-used-twice"),
                 "{name}: CPUs {own} are exclusive twice{}",
                 self.told()
             );

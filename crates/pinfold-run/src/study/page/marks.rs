@@ -38,13 +38,12 @@ impl<'a> Axes<'a> {
         plot: &Plot,
         lines_of: impl Fn(&String) -> Vec<Line>,
     ) -> Picture {
-        let title_of = |level: &String| match level.as_str() {
-            "" => plot.title.clone(),
-            level => label_of(analysis, self.names[0], level),
-        };
         let [panels, lines, _] = &self.found;
         let panels = panels.iter().map(|level| Panel {
-            title: title_of(level),
+            title: match level.as_str() {
+                "" => plot.title.clone(),
+                level => label_of(analysis, self.names[0], level),
+            },
             lines: lines_of(level),
             ideal: Vec::new(),
             source: Vec::new(),
