@@ -215,7 +215,9 @@ impl Bench {
         }
         drop(qmp);
         clock.sleep_ns(PAUSE_NS);
-        let part = |from: u64, to: u64| to.saturating_sub(from) as f64;
+        fn part(from: u64, to: u64) -> f64 {
+            to.saturating_sub(from) as f64
+        }
         Ok(Parts {
             connect: part(begin, connected),
             discover: part(connected, discovered),

@@ -390,23 +390,22 @@ fn core_set(cores: u32, wanted: std::ops::Range<u32>) -> CpuSet {
 fn machine(pus: u32) -> Topology {
     let cores = pus / 2;
     let set = |part: u32, of: u32| core_set(cores, part * of..(part + 1) * of);
+    let pu = |logical: u32| Pu {
+        os: PuId(logical / 2 + logical % 2 * cores),
+        logical: LogicalPu(logical),
+        core: CoreId(logical / 2),
+        smt_rank: logical % 2,
+        l3: Some(L3Id(logical / 8)),
+        node: Some(NodeId(logical / 64)),
+        package: PackageId(logical / 64),
+        kind: CoreKind::Uniform,
+    };
     Topology {
         source: Source::Synthetic("speed".to_owned()),
         fingerprint: format!("speed-{pus}"),
         model: None,
         hypervisor: None,
-        pus: (0..pus)
-            .map(|logical| Pu {
-                os: PuId(logical / 2 + logical % 2 * cores),
-                logical: LogicalPu(logical),
-                core: CoreId(logical / 2),
-                smt_rank: logical % 2,
-                l3: Some(L3Id(logical / 8)),
-                node: Some(NodeId(logical / 64)),
-                package: PackageId(logical / 64),
-                kind: CoreKind::Uniform,
-            })
-            .collect(),
+        pus: (0..pus).map(pu).collect(),
         cores: (0..cores)
             .map(|core: u32| Core {
                 id: CoreId(core),

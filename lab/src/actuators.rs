@@ -234,7 +234,9 @@ mod tests {
         assert!(row("remote").contains("| reported: this kernel has none |"));
         assert!(row("huge pages").ends_with(&format!("| **failed** | {x86}")));
         assert!(row("cgroup v1 | live").ends_with(&format!("has no cpuset of cgroup v1 | {x86}")));
-        let none = |why: &str| format!("| not tested: {why} ").repeat(3) + "|";
+        fn none(why: &str) -> String {
+            format!("| not tested: {why} ").repeat(3) + "|"
+        }
         assert!(row("libvirt").ends_with(&none("libvirt is not in a guest")));
         assert!(row("resctrl").ends_with(&none("QEMU gives no guest the features")));
         assert!(row("movable").ends_with("| lab |"));

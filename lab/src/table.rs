@@ -36,7 +36,9 @@ pub fn markdown(rows: &[Row]) -> String {
 /// # Errors
 /// [`LabError::Wrong`] if a document has no marks, [`LabError::Host`].
 pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
-    let marked = |path: &str| LabError::wrong(path, format!("has no lines {BEGIN} and {END}"));
+    fn marked(path: &str) -> LabError {
+        LabError::wrong(path, format!("has no lines {BEGIN} and {END}"))
+    }
     let cases = format!("{folder}/lab.md");
     let new = replace_rows(&files::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
     let derived = format!("{folder}/actuators.md");

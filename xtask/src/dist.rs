@@ -188,7 +188,7 @@ fn has_program(name: &str) -> bool {
 /// Runs a command that must succeed, and returns its output.
 fn output(command: &mut Command) -> Result<String, String> {
     let found = command.output().map_err(|error| format!("cannot run {:?}: {}", command, error))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    fn text(bytes: &[u8]) -> String { String::from_utf8_lossy(bytes).into_owned() }
     if found.status.success() {
         return Ok(text(&found.stdout));
     }

@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn words_are_read() {
-        let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+        fn words(text: &str) -> Vec<String> { text.split(' ').map(str::to_string).collect::<Vec<_>>() }
         let fuzz_options = read(&words("qmp --minutes 0.5 journal --keep")).unwrap();
         assert_eq!((fuzz_options.minutes, fuzz_options.keep, fuzz_options.targets.len()), (0.5, true, 2));
         for wrong in ["--minutes", "--minutes x", "--minutes -1", "--other"] {

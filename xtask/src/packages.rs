@@ -95,9 +95,9 @@ fn install(prefix: &[&str], missing: &[&str], line: &str) {
         command.args(&words[1..]);
         command
     };
-    let succeeds = |mut command: Command| {
+    fn succeeds(mut command: Command) -> bool {
         matches!(command.stdout(Stdio::null()).status(), Ok(status) if status.success())
-    };
+    }
     let with_packages = |words: &[&'static str]| apt(&[words, missing].concat());
     println!("Installing: {}", missing.join(" "));
     let is_fresh = succeeds(apt(&["update"]));
@@ -128,7 +128,7 @@ fn sizes(text: &str) -> Vec<&str> {
 fn stop(prefix: &[&str], service: &str) {
     let mut words: Vec<&str> = prefix.to_vec();
     words.extend(["systemctl", "--quiet", "disable", "--now", service]);
-    let quiet = || Stdio::null();
+    fn quiet() -> Stdio { Stdio::null() }
     let ended = Command::new(words[0]).args(&words[1..]).stdout(quiet()).stderr(quiet()).status();
     if matches!(ended, Ok(status) if status.success()) {
         println!("The service {} is stopped and disabled: the tests start their own", service);

@@ -65,7 +65,9 @@ impl Load {
 
     /// A shorter load for runs at full speed, of which there are two for each slowed one.
     pub fn shortened(self) -> Self {
-        let half = |ms: u32| LEAD_MS + ms.saturating_sub(LEAD_MS) * 35 / 100;
+        fn half(ms: u32) -> u32 {
+            LEAD_MS + ms.saturating_sub(LEAD_MS) * 35 / 100
+        }
         match self {
             Load::Work(workers, ms) => Load::Work(workers, half(ms)),
             Load::Churn(kind, ms) => Load::Churn(kind, half(ms)),

@@ -233,10 +233,9 @@ mod tests {
 
     #[test]
     fn a_timeline_shows_the_stops_inside_its_span() {
-        let ms = |start: u64, length: u64| Stop {
-            start_ns: start * 1_000_000,
-            length_ns: length * 1_000_000,
-        };
+        fn ms(start: u64, length: u64) -> Stop {
+            Stop { start_ns: start * 1_000_000, length_ns: length * 1_000_000 }
+        }
         // The first starts before the span, the third ends after it.
         let fine = timeline("a<b", &[ms(5, 2), ms(10, 2), ms(25, 2)], 6_000_000);
         assert_eq!(fine.matches("class=\"stopped\"").count(), 4, "three and the legend");
@@ -252,8 +251,9 @@ mod tests {
 
     #[test]
     fn bursts_have_a_line_for_each() {
-        let line =
-            |name: &str| Line { name: name.to_owned(), points: vec![(0.5, 0.5), (200.0, 1.0)] };
+        fn line(name: &str) -> Line {
+            Line { name: name.to_owned(), points: vec![(0.5, 0.5), (200.0, 1.0)] }
+        }
         let panels = [(0.5, vec![line("a"), line("b")]), (0.25, vec![line("a"), line("b")])];
         let picture = bursts(&panels);
         assert_eq!(picture.matches("<polyline").count(), 4);

@@ -81,7 +81,9 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
 /// True if an interrupt is on a part of the CPUs that were set: another placement has taken more of
 /// them for itself.
 fn is_narrowed_interrupt(path: &str, found: &[u8], value: &[u8]) -> bool {
-    let list = |bytes: &[u8]| CpuSet::parse_list(&text(bytes)).ok();
+    fn list(bytes: &[u8]) -> Option<CpuSet> {
+        CpuSet::parse_list(&text(bytes)).ok()
+    }
     match (list(found), list(value)) {
         (Some(found), Some(value)) if path.ends_with("/smp_affinity_list") => {
             !found.is_empty() && found.difference(&value).is_empty()

@@ -361,11 +361,13 @@ impl Agent {
             let why = "its path must be absolute, shorter than 4 KiB and without NUL";
             return Err(AgentError::Unsendable { what: format!("the file {path:?}"), why });
         }
-        let frame_of = |piece: &[u8]| [path.as_bytes(), &[0], &mode.to_le_bytes(), piece].concat();
+        fn frame_of(piece: &[u8], mode: u32, path: &str) -> Vec<u8> {
+            [path.as_bytes(), &[0], &mode.to_le_bytes(), piece].concat()
+        }
         let (first, rest) = content.split_at(content.len().min(FILE_PIECE));
-        let channel = self.open(Kind::File, &frame_of(first), path)?;
+        let channel = self.open(Kind::File, &frame_of(first, mode, path), path)?;
         for piece in rest.chunks(FILE_PIECE) {
-            self.send(Kind::File, channel.0, &frame_of(piece))?;
+            self.send(Kind::File, channel.0, &frame_of(piece, mode, path))?;
         }
         self.close(channel)?;
         self.wait(channel, FILE_PATIENCE_NS).map(|_| ())

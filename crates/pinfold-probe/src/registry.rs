@@ -277,26 +277,26 @@ impl Probe {
     /// [`Refusal`] if the probe does not have one of the settings, or requires one that is missing.
     pub fn job(&self, settings: &Settings) -> Result<Job, Refusal> {
         self.check(settings)?;
-        let benchmark = |benchmark: Benchmark| {
+        fn benchmark(benchmark: Benchmark, settings: &Settings) -> Job {
             let cpus = Cpus::These(settings.cpus.clone());
             let benchmark = if settings.keep_awake { benchmark.kept_awake() } else { benchmark };
             Job::Benchmark(benchmark.on(cpus).under(settings.policy))
-        };
+        }
         let duration_ns = settings.duration_ns;
         Ok(match self.make {
             Make::SpinGap => {
                 let duty_percent = settings.duty_percent.unwrap_or(50);
                 let period_us = settings.period_us.unwrap_or(10_000);
                 let kind = Kind::SpinGap { duty_percent, period_us, floor_ns: GAP_FLOOR_NS };
-                benchmark(Benchmark { kind, ..Benchmark::spin_gap(duration_ns) })
+                benchmark(Benchmark { kind, ..Benchmark::spin_gap(duration_ns) }, settings)
             }
             Make::Wakeup => {
                 let kind = Kind::Wakeup { period_us: settings.period_us.unwrap_or(1_000) };
                 let mut made = Benchmark { kind, ..Benchmark::wakeup(duration_ns) };
                 made.max_samples = samples_of(duration_ns, settings.period_us.unwrap_or(1_000));
-                benchmark(made)
+                benchmark(made, settings)
             }
-            Make::Compute => benchmark(Benchmark::compute(duration_ns)),
+            Make::Compute => benchmark(Benchmark::compute(duration_ns), settings),
             Make::Io => {
                 let target = settings.target.clone().ok_or_else(|| {
                     self.refuse("needs a file or a block device to read".to_owned())
@@ -385,7 +385,9 @@ fn samples_of(duration_ns: u64, period_us: u32) -> u32 {
 
 impl OptionForm {
     fn words(self, settings: &Settings) -> Vec<String> {
-        let list = |count: usize| settings.cpus.iter().take(count).collect::<CpuSet>().to_string();
+        fn list(count: usize, settings: &Settings) -> String {
+            settings.cpus.iter().take(count).collect::<CpuSet>().to_string()
+        }
         let policy = match settings.policy {
             SchedPolicy::Other => "other".to_owned(),
             SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
@@ -393,8 +395,8 @@ impl OptionForm {
         let (name, value) = match self {
             OptionForm::Seconds => ("--seconds", seconds(settings.duration_ns)),
             OptionForm::Cpus => ("--cpus", settings.cpus.to_string()),
-            OptionForm::TwoCpus => ("--cpus", list(2)),
-            OptionForm::OneCpu(name) => (name, list(1)),
+            OptionForm::TwoCpus => ("--cpus", list(2, settings)),
+            OptionForm::OneCpu(name) => (name, list(1, settings)),
             OptionForm::Policy => ("--policy", policy),
             OptionForm::Rings if settings.more.is_empty() => {
                 return Switch::scaling(settings.duration_ns).rings();

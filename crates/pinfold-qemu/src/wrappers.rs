@@ -265,7 +265,9 @@ impl Wrapper {
     /// The arguments that `env -S STRING` makes of its string.
     fn split_string(&self, words: &[String], at: usize) -> Option<Split> {
         let word = words.get(at).filter(|_| self.name == "env")?;
-        let joined = |text: &str| Split { words: split_words(text), taken: 1 };
+        fn joined(text: &str) -> Split {
+            Split { words: split_words(text), taken: 1 }
+        }
         if let Some(text) = word.strip_prefix("--split-string=") {
             return Some(joined(text));
         }

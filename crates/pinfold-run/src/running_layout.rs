@@ -109,7 +109,9 @@ fn guest_shape(places: &[(u32, GuestPlace)], query: &str) -> GuestShape {
         }
     }
     let threads = cores.iter().map(|(_, members)| members.len()).max().unwrap_or(1);
-    let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    fn narrow(count: usize) -> u32 {
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
     GuestShape {
         sockets: narrow(sockets.len()),
         threads: narrow(threads),

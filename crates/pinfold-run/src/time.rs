@@ -9,14 +9,16 @@ use crate::{Exit, Failure};
 /// # Errors
 /// Names the option and the text; zero and negative times are rejected.
 pub fn parse_ns(option: &str, text: &str) -> Result<u64, Failure> {
-    let wrong = |why: &str| {
+    fn wrong(why: &str, option: &str, text: &str) -> Failure {
         Failure::new(Exit::Input, format!("{option} {text:?}: {why}"))
             .with_hint("write a time with its unit, such as 1ms, 330s or 10m")
-    };
-    let duration: SignedDuration = text.trim().parse().map_err(|_| wrong("is not a time"))?;
-    let nanoseconds = u64::try_from(duration.as_nanos()).map_err(|_| wrong("is out of range"))?;
+    }
+    let duration: SignedDuration =
+        text.trim().parse().map_err(|_| wrong("is not a time", option, text))?;
+    let nanoseconds =
+        u64::try_from(duration.as_nanos()).map_err(|_| wrong("is out of range", option, text))?;
     if nanoseconds == 0 {
-        return Err(wrong("must be more than zero"));
+        return Err(wrong("must be more than zero", option, text));
     }
     Ok(nanoseconds)
 }

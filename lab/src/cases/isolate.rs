@@ -85,18 +85,21 @@ struct Status {
 
 impl Status {
     fn parse(text: &str) -> Result<Self, LabError> {
-        let wrong = |why: &str| LabError::wrong(format!("status: {why}"), text);
-        let json: Value = serde_json::from_str(text.trim()).map_err(|e| wrong(&e.to_string()))?;
-        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong("nothing is active"))?;
+        fn wrong(why: &str, text: &str) -> LabError {
+            LabError::wrong(format!("status: {why}"), text)
+        }
+        let json: Value =
+            serde_json::from_str(text.trim()).map_err(|e| wrong(&e.to_string(), text))?;
+        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong("nothing is active", text))?;
         if entry["as_planned"] != true {
-            return Err(wrong("not as planned"));
+            return Err(wrong("not as planned", text));
         }
         let tids = |key: &str| {
-            let list = entry[key].as_array().ok_or_else(|| wrong(key))?;
+            let list = entry[key].as_array().ok_or_else(|| wrong(key, text))?;
             list.iter()
                 .map(|one| one["tid"].as_u64().and_then(|tid| u32::try_from(tid).ok()))
                 .collect::<Option<BTreeSet<u32>>>()
-                .ok_or_else(|| wrong(key))
+                .ok_or_else(|| wrong(key, text))
         };
         Ok(Self { movable: tids("movable")?, immovable: tids("immovable")? })
     }

@@ -95,8 +95,9 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     // From here on the group's nodes are explicit.
     let killed =
         kill::kill_at_calls(guest, &apply, extent, &|guest, what| same(guest, &after, what))?;
-    let names =
-        |knobs: &[&Knob]| knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ");
+    fn names(knobs: &[&Knob]) -> String {
+        knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ")
+    }
     let lacks = match lacking.len() {
         0 => String::new(),
         _ => format!("; not available and reported: {}", names(&lacking)),
@@ -169,7 +170,9 @@ fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let kept = look(guest)?;
     let queues = guest.shell(&format!("ls /sys/bus/pci/devices/{disk}/msi_irqs"))?;
     let irqs = queues.split_whitespace();
-    let list = |irq: &str| format!("/proc/irq/{irq}/smp_affinity_list");
+    fn list(irq: &str) -> String {
+        format!("/proc/irq/{irq}/smp_affinity_list")
+    }
     let moved =
         irqs.filter(|irq| kept.knob(&list(irq)) == "6-7" && before.knob(&list(irq)) != "6-7");
     if moved.count() + many != queues.split_whitespace().count() {

@@ -122,7 +122,9 @@ fn move_machine(guest: &mut Guest) -> Result<String, LabError> {
             wrong.push(what);
         }
     };
-    let is_left = |kib: [i64; 2]| kib[0] >= TABLES_KIB && kib[1] <= FEW_KIB;
+    fn is_left(kib: [i64; 2]) -> bool {
+        kib[0] >= TABLES_KIB && kib[1] <= FEW_KIB
+    }
     need(is_left(before.first), format!("at the start: {before:?}"));
     need(is_left(after.first), format!("after the move: {after:?}"));
     need(after.second[0] > 0, format!("second level after the move: {after:?}"));

@@ -58,7 +58,9 @@ pub(super) fn isolate(guest: &mut Guest, placed: &PlacedMachine) -> Result<Strin
 pub(super) fn real_time(during: &Snapshot, vm: u32) -> Result<String, LabError> {
     const ROUND_ROBIN: (i64, i64) = (1, 2);
     let of_vm: Vec<_> = during.tasks.values().filter(|task| task.process_group == vm).collect();
-    let is_vcpu = |task: &Task| task.name.starts_with("CPU ");
+    fn is_vcpu(task: &Task) -> bool {
+        task.name.starts_with("CPU ")
+    }
     if !of_vm.iter().any(|task| is_vcpu(task)) {
         return Err(LabError::wrong("real-time vCPUs", "no thread has a vCPU's name"));
     }

@@ -122,8 +122,12 @@ fn is_placed(line: &str) -> Option<(usize, bool)> {
         return None;
     };
     // Four CPUs per node.
-    let node = |pus: &str| pus.parse::<usize>().ok().map(|pu| usize::from(pu > 3));
-    let number = |word: &str| word.parse::<u64>().ok();
+    fn node(pus: &str) -> Option<usize> {
+        pus.parse::<usize>().ok().map(|pu| usize::from(pu > 3))
+    }
+    fn number(word: &str) -> Option<u64> {
+        word.parse::<u64>().ok()
+    }
     let home = node(pu)?;
     let own = [number(own0)?, number(own1)?];
     let other = [number(beside0)?, number(beside1)?];

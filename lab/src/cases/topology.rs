@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn both_are_read_as_sets() {
         let lscpu = of_lscpu("# CPU,Core\n0,0,0,0\n1,0,0,0\n2,1,0,1\n").unwrap();
-        let row = |os: u32, core: u32, node: u32| {
+        fn row(os: u32, core: u32, node: u32) -> String {
             format!("{{\"os\":{os},\"core\":{core},\"package\":7,\"node\":{node}}}")
-        };
+        }
         let same = format!("{{\"pus\":[{},{},{}]}}", row(0, 4, 0), row(1, 4, 0), row(2, 9, 1));
         let other = format!("{{\"pus\":[{},{},{}]}}", row(0, 4, 0), row(1, 5, 0), row(2, 9, 1));
         assert_eq!(of_pinfold(&same).unwrap(), lscpu);

@@ -89,26 +89,26 @@ fn end_of_comment(chars: &[char], start: usize) -> usize {
 
 /// The end of the string or character literal that starts here: `"…"`, `b"…"`, `r#"…"#`, `'…'`.
 fn end_of_literal(chars: &[char], start: usize) -> Option<usize> {
-    let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
+    fn at(index: usize, chars: &[char]) -> char { chars.get(index).copied().unwrap_or('\0') }
     let mut index = start;
-    if at(index) == '\'' {
-        let is_char = at(index + 1) == '\\' || at(index + 2) == '\'';
+    if at(index, chars) == '\'' {
+        let is_char = at(index + 1, chars) == '\\' || at(index + 2, chars) == '\'';
         return if is_char { Some(end_of_quote(chars, index, '\'')) } else { None };
     }
-    while matches!(at(index), 'b' | 'c' | 'r') && index < start + 2 {
+    while matches!(at(index, chars), 'b' | 'c' | 'r') && index < start + 2 {
         index += 1;
     }
-    let raw = index > start && at(index - 1) == 'r';
+    let raw = index > start && at(index - 1, chars) == 'r';
     let hashes = if raw { chars[index..].iter().take_while(|c| **c == '#').count() } else { 0 };
     index += hashes;
-    match at(index) {
+    match at(index, chars) {
         '"' if raw => {
-            let closes = |end: &usize| at(*end) == '"' && (1..=hashes).all(|hash| at(*end + hash) == '#');
+            let closes = |end: &usize| at(*end, chars) == '"' && (1..=hashes).all(|hash| at(*end + hash, chars) == '#');
             let end = (index + 1..chars.len()).find(closes).unwrap_or(chars.len());
             Some((end + 1 + hashes).min(chars.len()))
         }
         '"' => Some(end_of_quote(chars, index, '"')),
-        '\'' if index == start + 1 && at(start) == 'b' => Some(end_of_quote(chars, index, '\'')),
+        '\'' if index == start + 1 && at(start, chars) == 'b' => Some(end_of_quote(chars, index, '\'')),
         _ => None,
     }
 }

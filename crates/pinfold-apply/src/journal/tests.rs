@@ -246,13 +246,13 @@ fn a_journal_reads_back_as_it_was_written() {
 
 #[test]
 fn bytes_that_are_no_text_survive() {
-    let check = |bytes: &[u8], line: &str| {
+    fn check(bytes: &[u8], line: &str) {
         let path = "/f".to_owned();
         let change = Change::WriteFile { path, value: bytes.to_vec() };
         let line = format!("{{\"write_file\":{{\"path\":\"/f\",\"value\":{line}}}}}");
         assert_eq!(serde_json::to_string(&change).unwrap(), line);
         assert_eq!(serde_json::from_str::<Change>(&line).unwrap(), change);
-    };
+    }
     check(b"0-1\n", r#"{"text":"0-1\n"}"#);
     check(b"", r#"{"text":""}"#);
     check(b"\x00\xff", r#"{"base16":"00ff"}"#);

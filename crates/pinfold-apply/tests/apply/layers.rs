@@ -219,10 +219,9 @@ fn tunables_are_replaced_in_both_directions() {
 /// of the two is reverted, also where the kernel overwrites masks with the list of a group.
 #[test]
 fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
-    let isolated = |vcpu: &str, rest: &str| Plan {
-        isolation: IsolationScope::Host,
-        ..crate::common::plan(vcpu, rest)
-    };
+    fn isolated(vcpu: &str, rest: &str) -> Plan {
+        Plan { isolation: IsolationScope::Host, ..crate::common::plan(vcpu, rest) }
+    }
     let (one_first, two_first) = ([500, 720], [720, 500]);
     // Before 6.2 the mask of task 311 is lost with the first machine, and cannot be restored while
     // the second one excludes the task from CPU 6: that undo has to be repeated.

@@ -62,12 +62,14 @@ impl Placement {
 
     fn plan(&self, isolation: IsolationScope) -> Plan {
         let mut made = plan("1", "0");
-        let thread = |role: Role, pus: &CpuSet| ThreadPlan {
-            role,
-            pus: pus.clone(),
-            policy: None,
-            reason: "as the test says".to_owned(),
-        };
+        fn thread(role: Role, pus: &CpuSet) -> ThreadPlan {
+            ThreadPlan {
+                role,
+                pus: pus.clone(),
+                policy: None,
+                reason: "as the test says".to_owned(),
+            }
+        }
         let vcpus = (0..).zip(&self.vcpus).map(|(index, pus)| thread(Role::Vcpu(index), pus));
         let rest = [Role::Emulator, Role::Iothread("disk".to_owned())];
         let rest = rest.map(|role| thread(role, &self.rest));
@@ -79,12 +81,14 @@ impl Placement {
 
     /// What libvirt keeps of it.
     fn kept(&self) -> Vec<ManagedSetting> {
-        let one = |key: String, role: Role, cpus: &CpuSet| ManagedSetting {
-            setting: pin(&key, Lifetime::Running),
-            value: cpus.to_string(),
-            rules: Rules::Masks(role),
-            reason: "as the test says".to_owned(),
-        };
+        fn one(key: String, role: Role, cpus: &CpuSet) -> ManagedSetting {
+            ManagedSetting {
+                setting: pin(&key, Lifetime::Running),
+                value: cpus.to_string(),
+                rules: Rules::Masks(role),
+                reason: "as the test says".to_owned(),
+            }
+        }
         let vcpus = (0..).zip(&self.vcpus);
         let vcpus = vcpus.map(|(n, cpus)| one(format!("vcpupin {n}"), Role::Vcpu(n), cpus));
         vcpus.chain([one("emulatorpin".to_owned(), Role::Emulator, &self.rest)]).collect()

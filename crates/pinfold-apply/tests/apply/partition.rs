@@ -463,10 +463,10 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
 fn a_thread_with_several_pus_is_reported_to_be_unbalanced() {
     let mut case = with_partition(&crate::common::v2(), IsolationScope::Host);
     case.plan.vnodes[0].threads[0].pus = set("2,6");
-    let reported = |case: &Case| {
+    fn reported(case: &Case) -> bool {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.text.contains("has no load balancing"))
-    };
+    }
     assert!(reported(&case));
     case.plan.tuning.add("partition=root").unwrap();
     assert!(!reported(&case));

@@ -102,10 +102,10 @@ fn a_throttle_that_is_off_is_reported_and_can_be_switched() {
     let mut case = crate::common::v2();
     let throttle = paths::sysctl_kernel("sched_rt_runtime_us");
     let bench = Bench::new();
-    let reported = |case: &Case| {
+    fn reported(case: &Case) -> bool {
         let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
         planned.findings.iter().any(|one| one.subject == "real-time throttle")
-    };
+    }
     assert!(!reported(&case) && dangers(&case).is_empty());
     case.host.write(&throttle, b"-1").unwrap();
     assert!(reported(&case));

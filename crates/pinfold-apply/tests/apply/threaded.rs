@@ -12,7 +12,9 @@ const PROCESS: u32 = 310;
 const THREAD: u32 = 311;
 
 fn steps() -> Vec<Step> {
-    let removed = |path: &str| Undo::RemoveGroup { path: path.to_owned() };
+    fn removed(path: &str) -> Undo {
+        Undo::RemoveGroup { path: path.to_owned() }
+    }
     let make = |path: &str| Step {
         change: Change::MakeGroup { path: path.to_owned() },
         undo: removed(path),

@@ -115,13 +115,13 @@ pub(crate) fn kept_for(
     }
     let mut held = exclusive.union(&of_vcpus.difference(housekeeping));
     held.add(&real_time);
-    let siblings = |pus: &CpuSet| {
+    fn siblings(pus: &CpuSet, topology: &Topology) -> CpuSet {
         let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(pus));
         cores.map(|core| &core.pus).collect::<CpuSet>()
-    };
-    held.add(&siblings(&held).intersection(&topology.isolated));
+    }
+    held.add(&siblings(&held, topology).intersection(&topology.isolated));
     // A plan with exclusive CPUs has assigned the others to the host.
-    let whole = held.union(&siblings(&real_time).intersection(housekeeping));
+    let whole = held.union(&siblings(&real_time, topology).intersection(housekeeping));
     if exclusive.is_empty() && !housekeeping.is_subset(&whole) { whole } else { held }
 }
 

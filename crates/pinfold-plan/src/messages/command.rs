@@ -205,7 +205,9 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
         words.push(format!("memory={}", memory.bytes));
         words.extend(memory.page_bytes.map(|bytes| format!("huge-pages={bytes}")));
     }
-    let joined = |list: Vec<String>| list.join("+");
+    fn joined(list: Vec<String>) -> String {
+        list.join("+")
+    }
     if !vnode.devices.is_empty() {
         words.push(format!("devices={}", joined(vnode.devices.iter().map(device_word).collect())));
     }

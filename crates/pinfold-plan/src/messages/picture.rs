@@ -193,7 +193,9 @@ fn cells(group: &[CoreRow]) -> Vec<String> {
 /// What is on a CPU of each core of a group, where `first` is that of the first core. Where the
 /// cores have the same vCPUs, as those that float have, neighbours by number are one part.
 fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
-    let is_same = |at: usize| group.iter().all(|cell| vcpu(cell, at) == vcpu(first, at));
+    fn is_same(at: usize, first: &Cell, group: &[&Cell]) -> bool {
+        group.iter().all(|cell| vcpu(cell, at) == vcpu(first, at))
+    }
     let mut names: Vec<String> = Vec::new();
     let mut at = 0;
     while let Some(occupant) = first.occupants.get(at) {
@@ -202,7 +204,9 @@ fn names(first: &Cell, group: &[&Cell]) -> Vec<String> {
             PinnedThread::Vcpu(name, number) => {
                 let follows = |end: usize| {
                     let next = PinnedThread::Vcpu(name.clone(), number + narrow(end - at));
-                    is_same(at) && is_same(end) && first.occupants.get(end) == Some(&next)
+                    is_same(at, first, group)
+                        && is_same(end, first, group)
+                        && first.occupants.get(end) == Some(&next)
                 };
                 while follows(end) {
                     end += 1;

@@ -566,11 +566,13 @@ fn settle_nodes(
     cells: &[&CellRequest],
 ) -> Vec<Vec<NodeId>> {
     let memory_is_known = topology.nodes.iter().any(|node| node.memory_bytes > 0);
-    let room = |pus: &CpuSet| pus.difference(&request.avoid).len();
+    fn room(pus: &CpuSet, request: &Request) -> usize {
+        pus.difference(&request.avoid).len()
+    }
     let candidates: Vec<_> = topology
         .nodes
         .iter()
-        .filter(|node| room(&node.pus) > 0 && (!memory_is_known || node.memory_bytes > 0))
+        .filter(|node| room(&node.pus, request) > 0 && (!memory_is_known || node.memory_bytes > 0))
         .filter(|node| vm.nodes.is_empty() || vm.nodes.contains(&node.id))
         .collect();
     let mut load: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -584,8 +586,13 @@ fn settle_nodes(
             continue;
         }
         let best = candidates.iter().min_by_key(|node| {
-            let fits = room(&node.pus) >= cell.vcpus.len();
-            (load.get(&node.id).copied().unwrap_or(0), !fits, Reverse(room(&node.pus)), node.id)
+            let fits = room(&node.pus, request) >= cell.vcpus.len();
+            (
+                load.get(&node.id).copied().unwrap_or(0),
+                !fits,
+                Reverse(room(&node.pus, request)),
+                node.id,
+            )
         });
         if let Some(node) = best {
             *load.entry(node.id).or_default() += 1;

@@ -487,16 +487,16 @@ fn several(available: &AvailableCpus<'_>, sum: &Sum, rules: &mut Vec<Rule>) {
             *l3s.entry(l3.0).or_insert(0_usize) += core.pus.len();
         }
     }
-    let is_enough = |domains: &BTreeMap<u32, usize>| {
+    fn is_enough(domains: &BTreeMap<u32, usize>, sum: &Sum) -> bool {
         domains.len() > 1
             && domains.values().filter(|pus| **pus >= sum.largest).count() >= sum.vnodes
-    };
-    if is_enough(&nodes) {
+    }
+    if is_enough(&nodes, sum) {
         let why = format!("each of {} {} can have its own NUMA node", sum.vnodes, sum.noun);
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OwnNodes));
     }
     let widest = available.topology.l3.iter().map(|domain| domain.pus.len()).max();
-    if is_enough(&l3s) && widest > Some(available.index().widest_core) {
+    if is_enough(&l3s, sum) && widest > Some(available.index().widest_core) {
         let why = format!("each of {} {} can have its own L3 domain", sum.vnodes, sum.noun);
         rules.push(Rule::new(l3_exclusive::STRATEGY, why).claiming(Claim::OwnL3s));
     }

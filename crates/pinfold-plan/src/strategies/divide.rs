@@ -273,8 +273,11 @@ fn size(vnode: &VnodeRequest) -> Option<(u64, u32)> {
 
 /// True if a machine of these sizes exceeds every node.
 fn spans_nodes(topology: &Topology, sizes: &[(u64, u32)]) -> bool {
-    let most = |of: fn(&NumaNode) -> u64| topology.nodes.iter().map(of).max().unwrap_or(0);
-    let (memory, pus) = (most(|node| node.memory_bytes), most(|node| node.pus.len() as u64));
+    fn most(of: fn(&NumaNode) -> u64, topology: &Topology) -> u64 {
+        topology.nodes.iter().map(of).max().unwrap_or(0)
+    }
+    let (memory, pus) =
+        (most(|node| node.memory_bytes, topology), most(|node| node.pus.len() as u64, topology));
     sizes.iter().any(|(bytes, vcpus)| *bytes > memory || u64::from(*vcpus) > pus)
 }
 

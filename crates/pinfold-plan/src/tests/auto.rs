@@ -313,7 +313,9 @@ fn the_node_with_free_memory_is_taken() {
                 node.free_bytes = Some(if node.id.0 == roomy { 40 * GIB } else { 2 * GIB });
             }
             let case = format!("{strategy} on {nodes} nodes, {roomy} is free");
-            let is_noted = |made: &Plan| finds(made, "free memory", "vm needs");
+            fn is_noted(made: &Plan) -> bool {
+                finds(made, "free memory", "vm needs")
+            }
             let made = plan(strategy, &topology, &sized(4, 16 * GIB, None)).unwrap();
             assert_eq!(memory_nodes(&made.vnodes[0]), [roomy], "{case}");
             assert!(!is_noted(&made), "{case}");

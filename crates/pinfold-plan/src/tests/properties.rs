@@ -74,9 +74,11 @@ fn as_asked(vnode: &VnodePlan, asked: &VnodeRequest) -> Result<(), TestCaseError
         SmtRequest::Shown => prop_assert!(guest.threads > 1),
         SmtRequest::Hidden => prop_assert_eq!(guest.threads, 1),
     }
-    let count = |of: fn(&Role) -> bool| vnode.threads.iter().filter(|t| of(&t.role)).count();
-    prop_assert_eq!(count(|role| matches!(role, Role::Iothread(_))), vm.iothreads.len());
-    prop_assert_eq!(count(|role| matches!(role, Role::Vhost(_))), vm.vhosts as usize);
+    fn count(of: fn(&Role) -> bool, vnode: &VnodePlan) -> usize {
+        vnode.threads.iter().filter(|t| of(&t.role)).count()
+    }
+    prop_assert_eq!(count(|role| matches!(role, Role::Iothread(_)), vnode), vm.iothreads.len());
+    prop_assert_eq!(count(|role| matches!(role, Role::Vhost(_)), vnode), vm.vhosts as usize);
     Ok(())
 }
 

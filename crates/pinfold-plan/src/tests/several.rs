@@ -375,10 +375,12 @@ fn all_machines_in_several_l3_domains_are_named() {
 /// Memory that is no whole number of huge pages.
 #[test]
 fn huge_pages_are_whole() {
-    let paged = |mib: u64| VnodeRequest {
-        memory: Some(MemoryRequest { bytes: mib << 20, page_bytes: Some(1 << 30) }),
-        ..vm("rt", 4)
-    };
+    fn paged(mib: u64) -> VnodeRequest {
+        VnodeRequest {
+            memory: Some(MemoryRequest { bytes: mib << 20, page_bytes: Some(1 << 30) }),
+            ..vm("rt", 4)
+        }
+    }
     let mut topology = dual_e5_2670().build();
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
     let layout = plan("realtime", &topology, &ask(vec![paged(16 << 10)])).unwrap();
@@ -393,10 +395,9 @@ fn huge_pages_are_whole() {
 fn memory_that_is_left_is_given_in_whole_mib() {
     let mut topology = i7_4790k().build();
     topology.nodes[0].memory_bytes = 37_738_264 << 10;
-    let sized = |name: &str, bytes: u64| VnodeRequest {
-        memory: Some(MemoryRequest { bytes, page_bytes: None }),
-        ..vm(name, 1)
-    };
+    fn sized(name: &str, bytes: u64) -> VnodeRequest {
+        VnodeRequest { memory: Some(MemoryRequest { bytes, page_bytes: None }), ..vm(name, 1) }
+    }
     let two = ask(vec![sized("a", 33 << 30), sized("b", 8 << 30)]);
     let refused = plan("multi-vm", &topology, &two).unwrap_err();
     assert!(refused.to_string().contains("3061 MiB left of 36853 MiB"), "{refused}");
@@ -752,10 +753,10 @@ fn machines_larger_than_a_node_have_a_package_each() {
 #[test]
 fn memory_fits_in_every_order_of_the_machines() {
     let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
-    let sized = |name: &str, gib: u64| {
+    fn sized(name: &str, gib: u64) -> VnodeRequest {
         let memory = Some(MemoryRequest { bytes: gib << 30, page_bytes: None });
         VnodeRequest { memory, ..vm(name, 2) }
-    };
+    }
     let (a, b, c) = (sized("a", 30), sized("b", 30), sized("c", 60));
     let orders = [[&a, &b, &c], [&a, &c, &b], [&c, &a, &b]];
     for strategy in ["balanced", "numa-exclusive", "auto"] {

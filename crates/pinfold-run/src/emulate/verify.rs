@@ -88,11 +88,15 @@ pub fn verify(
 
 /// The six benchmarks, with the durations of the paper or a tenth of them.
 fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
-    let shorter = |ns: u64| if is_quick { ns / QUICK } else { ns };
+    fn shorter(ns: u64, is_quick: bool) -> u64 {
+        if is_quick { ns / QUICK } else { ns }
+    }
     MicroBenchmark::all_of_the_paper()
         .map(|micro| MicroBenchmark {
             kind: match micro.kind {
-                MicroKind::Sleep { sleep_ns } => MicroKind::Sleep { sleep_ns: shorter(sleep_ns) },
+                MicroKind::Sleep { sleep_ns } => {
+                    MicroKind::Sleep { sleep_ns: shorter(sleep_ns, is_quick) }
+                }
                 MicroKind::Cpu
                 | MicroKind::Udp
                 | MicroKind::Memory { .. }
@@ -100,7 +104,7 @@ fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
                 | MicroKind::Threads(_) => micro.kind,
             },
             amount: match micro.amount {
-                Amount::Time(ns) => Amount::Time(shorter(ns)),
+                Amount::Time(ns) => Amount::Time(shorter(ns, is_quick)),
                 Amount::Units(units) => Amount::Units(units),
             },
         })

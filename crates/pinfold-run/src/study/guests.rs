@@ -350,7 +350,9 @@ impl Guests {
 
     /// The origin of the numbers, with the guests.
     pub fn origin(&self, origin: Origin) -> Origin {
-        let joined = |texts: Vec<String>| (!texts.is_empty()).then(|| texts.join("; "));
+        fn joined(texts: Vec<String>) -> Option<String> {
+            (!texts.is_empty()).then(|| texts.join("; "))
+        }
         Origin {
             qemu: joined(self.versions.iter().cloned().collect()),
             guest_kernel: joined(

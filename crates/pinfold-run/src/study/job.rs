@@ -106,8 +106,9 @@ fn gather(
 impl Job {
     /// Starts the run.
     pub fn start(spawn: Spawn, limit_ns: u64, end_signal: &EndSignal) -> Result<Self, TrialError> {
-        let failed =
-            |error: &dyn std::fmt::Display| TrialError::failed(format!("cannot run it: {error}"));
+        fn failed(error: &dyn std::fmt::Display) -> TrialError {
+            TrialError::failed(format!("cannot run it: {error}"))
+        }
         let began_ns = SystemClock.now_ns();
         let mut child = spawn
             .env("LC_ALL", "C")

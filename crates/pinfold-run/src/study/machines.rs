@@ -88,7 +88,9 @@ impl OtherMachine {
         let Some(agent) = running.agent.as_deref() else {
             return Err(Failure::new(Exit::Vm, "the guest has no agent"));
         };
-        let lost = |error: &AgentError| Failure::from_error(Exit::Vm, error, error.hint());
+        fn lost(error: &AgentError) -> Failure {
+            Failure::from_error(Exit::Vm, error, error.hint())
+        }
         let side = match &self.load {
             MachineLoad::Loaded => Some(GuestSide::start(agent, running.vcpus, None)),
             MachineLoad::Only(spec) => Some(GuestSide::new(agent, std::slice::from_ref(spec))),

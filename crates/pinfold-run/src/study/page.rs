@@ -417,17 +417,17 @@ fn missing() -> String {
 
 /// The meaning of the numbers of a table, and of those in brackets.
 fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
-    let shows = |shown: DisplayedStatistic| {
+    fn shows(shown: DisplayedStatistic, table: &Table) -> bool {
         table.selections.iter().any(|selection| selection.shown == shown)
-    };
+    }
     let mut note = String::new();
-    if shows(DisplayedStatistic::Ratio) {
+    if shows(DisplayedStatistic::Ratio, table) {
         note.push_str(&format!("Each number is the {RATIO}. "));
     }
-    if shows(DisplayedStatistic::Error) {
+    if shows(DisplayedStatistic::Error, table) {
         note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
     }
-    note.push_str(&if shows(DisplayedStatistic::Sum) {
+    note.push_str(&if shows(DisplayedStatistic::Sum, table) {
         "Each number is the sum over all cells that it stands for, and over all blocks; in brackets the sum of their intervals or ranges.".to_owned()
     } else if several {
         "Where it stands for several cells it is their median, with the smallest and the largest in brackets.".to_owned()

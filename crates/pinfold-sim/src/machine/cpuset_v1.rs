@@ -218,7 +218,9 @@ fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Resu
         return Err(Errno::ACCESS);
     }
     let now = find(group).ok_or(Errno::NODEV)?;
-    let emptied = |was: &CpuSet, is: &CpuSet| !was.is_empty() && is.is_empty();
+    fn emptied(was: &CpuSet, is: &CpuSet) -> bool {
+        !was.is_empty() && is.is_empty()
+    }
     if machine.is_populated(index, group)
         && (emptied(&now.cpuset.cpus, &trial.cpuset.cpus)
             || emptied(&now.cpuset.mems, &trial.cpuset.mems))

@@ -163,7 +163,9 @@ impl Machine {
     pub(crate) fn list_resctrl(&self, path: &str) -> Option<Result<Vec<String>, Errno>> {
         let (group, file) = self.resctrl_place(path)?;
         let resctrl = self.resctrl.as_ref()?;
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        fn names(names: &[&str]) -> Vec<String> {
+            names.iter().map(|name| (*name).to_owned()).collect()
+        }
         let mut all: Vec<String> = match file {
             None => names(&["mon_data", "schemata", "tasks"]),
             Some("mon_data") => return Some(Ok(names(&["mon_L3_00"]))),

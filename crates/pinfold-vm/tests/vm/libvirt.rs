@@ -93,8 +93,10 @@ fn moves_pins_there_and_back(libvirt: &Libvirt, domain: &Domain, mask: &dyn Fn(&
 /// A definition is as it was, byte for byte, after a pin was put in and taken out.
 fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {
     let keeper = LibvirtBackend::new(60 * SECOND);
-    let xml = || daemon.virsh(&["dumpxml", &domain.uuid, "--inactive"]).unwrap();
-    let before = xml();
+    fn xml(daemon: &Daemon, domain: &Domain) -> String {
+        daemon.virsh(&["dumpxml", &domain.uuid, "--inactive"]).unwrap()
+    }
+    let before = xml(daemon, domain);
     let keys = ["vcpupin 0", "vcpupin 1", "emulatorpin", "iothreadpin 1", "numatune"];
     let settings = keys.map(|key| setting(libvirt, domain, key, Lifetime::Lasting));
     for setting in &settings {
@@ -102,14 +104,14 @@ fn changes_the_definition_and_back(daemon: &Daemon, libvirt: &Libvirt, domain: &
         keeper.set(setting, Some(value)).unwrap();
         assert_eq!(keeper.get(setting).unwrap().as_deref(), Some(value), "{setting}");
     }
-    assert!(xml().contains("<emulatorpin cpuset='0'/>"), "{}", xml());
+    assert!(xml(daemon, domain).contains("<emulatorpin cpuset='0'/>"), "{}", xml(daemon, domain));
     for setting in &settings {
         keeper.set(setting, None).unwrap();
         assert_eq!(keeper.get(setting).unwrap(), None, "{setting}");
         // Once more is no error: an undo may be repeated.
         keeper.set(setting, None).unwrap();
     }
-    assert_eq!(xml(), before);
+    assert_eq!(xml(daemon, domain), before);
 }
 
 fn an_ended_domain_is_gone(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) {

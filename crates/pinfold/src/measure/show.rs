@@ -536,21 +536,21 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
             format::duration(waited as f64 * 1e3)
         ));
     }
-    let flagged = |word: &str| {
+    fn flagged(word: &str, measurement: &Measurement) -> bool {
         measurement
             .blocks
             .iter()
             .flat_map(|block| &block.figures)
             .any(|figure| figure.flags.iter().any(|flag| flag.contains(word)))
-    };
-    if flagged("fifo-refused") {
+    }
+    if flagged("fifo-refused", measurement) {
         warnings.push(
             "warning: fifo refused: the kernel did not permit a real-time policy, so the probe ran \
              at normal priority; run it as root; `pinfold doctor` shows which rights are missing"
                 .to_owned(),
         );
     }
-    if flagged("migrated") {
+    if flagged("migrated", measurement) {
         warnings.push("warning: migrated: the probe's thread was moved to another CPU".to_owned());
     }
     warnings

@@ -83,14 +83,16 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let form = arguments.form.form();
     let study = runner::choose_form(&whole, &form, file)?;
     let command = common::command_line();
-    let path = |name: &str| arguments.store.clone().unwrap_or_else(|| format!("{name}.sqlite"));
+    fn path(name: &str, arguments: &RunArgs) -> String {
+        arguments.store.clone().unwrap_or_else(|| format!("{name}.sqlite"))
+    }
     if let Some(scheduler) = scheduler(arguments.engine) {
         let new = cluster::NewRun {
             study: &whole,
             scheduler,
             file,
             form,
-            store: &path(&whole.name),
+            store: &path(&whole.name, arguments),
             command: &command,
             shared: arguments.shared.clone(),
             program: arguments.program.clone(),
@@ -104,7 +106,7 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     if let Some((option, _)) = given.iter().find(|(_, word)| word.is_some()) {
         return Err(wants_engine(option));
     }
-    let (whole, study, store) = (&whole, &study, &path(&study.name));
+    let (whole, study, store) = (&whole, &study, &path(&study.name, arguments));
     let new = runner::NewRun { whole, study, form: &form, file, store, command: &command };
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };

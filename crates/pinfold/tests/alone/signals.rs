@@ -139,17 +139,19 @@ impl TestMachine {
     fn left(&self, pids: &BTreeSet<Tid>) -> BTreeSet<String> {
         let mut left: BTreeSet<String> =
             files::list(&self.file("tmp")).unwrap_or_default().into_iter().collect();
-        let of_pid = |name: &str| pids.iter().any(|pid| name.contains(&format!("-{pid}-")));
+        fn of_pid(name: &str, pids: &BTreeSet<Tid>) -> bool {
+            pids.iter().any(|pid| name.contains(&format!("-{pid}-")))
+        }
         for folder in ["/dev/shm", "/run/pinfold", "/run/pinfold-placed"] {
             let names = files::list(folder).unwrap_or_default().into_iter();
-            left.extend(names.filter(|name| of_pid(name)));
+            left.extend(names.filter(|name| of_pid(name, pids)));
         }
         let groups =
             run("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"]).stdout_text();
         let groups = groups.lines().filter(|path| {
             path.split('/').any(|name| {
                 name.starts_with("pinfold")
-                    && (of_pid(&format!("{name}-"))
+                    && (of_pid(&format!("{name}-"), pids)
                         || *name == format!("pinfold-vnode-{}", self.vnode()))
             })
         });

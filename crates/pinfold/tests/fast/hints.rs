@@ -205,8 +205,10 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
 
 /// The words of a line that may be prose; none of one with an open quote.
 fn words_of(line: &str) -> Option<Vec<String>> {
-    let quotes = |quote: char| line.matches(quote).count().is_multiple_of(2);
-    (quotes('\'') && quotes('"')).then(|| words(line))
+    fn quotes(quote: char, line: &str) -> bool {
+        line.matches(quote).count().is_multiple_of(2)
+    }
+    (quotes('\'', line) && quotes('"', line)).then(|| words(line))
 }
 
 /// Commands that use no state folder.

@@ -30,11 +30,11 @@ fn promtool_accepts_the_rules_and_each_expression_of_the_dashboard() {
     if is_missing(&["promtool"]) {
         return;
     }
-    let check = |path: &str| {
+    fn check(path: &str) -> String {
         let output = run("promtool", ["check", "rules", path]);
         assert!(output.status.success(), "{}{}", output.stdout_text(), output.stderr_text());
         output.stdout_text()
-    };
+    }
     assert_parts(&check(&format!("{DASHBOARDS}/alerts.yml")), &["8 rules found"]);
     let expressions = expressions();
     assert!(expressions.len() > 10);

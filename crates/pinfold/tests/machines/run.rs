@@ -270,16 +270,22 @@ fn an_end_that_was_written_by_hand_is_noticed() {
 /// The first machine has the part of the second, which another Pinfold holds: it has this plan
 /// again after the joint plan failed.
 fn what_was_replaced_is_put_back(file: &str, first: &Machine, second: &Machine) {
-    let status = || first.run(&["status"]).stdout_text();
+    fn status(first: &Machine) -> String {
+        first.run(&["status"]).stdout_text()
+    }
     first.print(&["apply", "--qmp", &first.qmp(), "--plan", file, "--vnode", &second.name]);
     let placed = first.masks();
     let words = ["apply", "--pid", &second.pid(), "--plan", file, "--vnode", &second.name];
     let mut held = first.start(&[&words[..], &["--watch"]].concat());
-    assert!(until(|| status().starts_with("2 placements are active")), "{}", status());
+    assert!(until(|| status(first).starts_with("2 placements are active")), "{}", status(first));
     first.run(&["apply", "--plan", file]).expect_code(3);
     assert_eq!(first.changed(&placed), BTreeMap::new());
     held.signal(Signaled::Interrupt).expect("it runs");
-    assert!(until(|| status().starts_with("1 placement is active, as planned")), "{}", status());
+    assert!(
+        until(|| status(first).starts_with("1 placement is active, as planned")),
+        "{}",
+        status(first)
+    );
     first.print(&["undo", "--all"]);
 }
 

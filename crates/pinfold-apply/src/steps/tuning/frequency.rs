@@ -45,8 +45,10 @@ fn limits(
     min: Option<u64>,
     max: Option<u64>,
 ) -> Result<(), ApplyError> {
-    let file = |name: &str| paths::cpufreq_file(pu, name);
-    let now = builder.state.text(&file("scaling_min_freq"))?;
+    fn file(name: &str, pu: PuId) -> String {
+        paths::cpufreq_file(pu, name)
+    }
+    let now = builder.state.text(&file("scaling_min_freq", pu))?;
     let lowest: Option<u64> = now.and_then(|text| text.trim().parse().ok());
     let mut knobs = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
     if max.zip(lowest).is_some_and(|(max, lowest)| max < lowest) {
@@ -54,7 +56,7 @@ fn limits(
     }
     for (name, khz) in knobs {
         if let Some(khz) = khz {
-            builder.knob(SUBJECT, file(name), khz.to_string(), REASON)?;
+            builder.knob(SUBJECT, file(name, pu), khz.to_string(), REASON)?;
         }
     }
     Ok(())

@@ -58,9 +58,11 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
 
 fn group_steps(builder: &mut StepBuilder<'_>, group: &str) -> Result<(), ApplyError> {
     builder.needs(group);
-    let undo = || Undo::RemoveGroup { path: group.to_owned() };
+    fn undo(group: &str) -> Undo {
+        Undo::RemoveGroup { path: group.to_owned() }
+    }
     if !builder.state.exists(group) {
-        builder.step(Change::MakeGroup { path: group.to_owned() }, undo(), REASON);
+        builder.step(Change::MakeGroup { path: group.to_owned() }, undo(group), REASON);
     }
     let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for share in shares(&builder.plan.tuning) {
@@ -76,7 +78,7 @@ fn group_steps(builder: &mut StepBuilder<'_>, group: &str) -> Result<(), ApplyEr
     let now = builder.state.text(&path)?.unwrap_or_default();
     let (asked, shown) = (actuators::shares(&text), actuators::shares(&now));
     if asked.iter().any(|(key, amount)| shown.get(key) != Some(amount)) {
-        builder.step(Change::WriteFile { path, value: text.into_bytes() }, undo(), REASON);
+        builder.step(Change::WriteFile { path, value: text.into_bytes() }, undo(group), REASON);
     }
     let path = file(group, "tasks");
     let inside = builder.state.text(&path)?.unwrap_or_default();
@@ -85,7 +87,7 @@ fn group_steps(builder: &mut StepBuilder<'_>, group: &str) -> Result<(), ApplyEr
         builder.vm_tids.iter().copied().filter(|tid| !inside.contains(tid)).collect();
     for tid in missing {
         let value = tid.to_string().into_bytes();
-        builder.step(Change::WriteFile { path: path.clone(), value }, undo(), REASON);
+        builder.step(Change::WriteFile { path: path.clone(), value }, undo(group), REASON);
     }
     Ok(())
 }

@@ -185,7 +185,9 @@ fn cost(answer: &Answer) -> String {
 }
 
 fn interval(of: &pinfold_exits::cost::Interval) -> String {
-    let micro = |ns: f64| three(ns / 1e3);
+    fn micro(ns: f64) -> String {
+        three(ns / 1e3)
+    }
     format!("{} µs ({} to {})", micro(of.median), micro(of.low), micro(of.high))
 }
 
