@@ -23,7 +23,7 @@ pub struct Target {
 }
 
 /// All targets: kernel files, files of users, output of other programs.
-pub const TARGETS: [Target; 34] = [
+pub const TARGETS: [Target; 35] = [
     Target { name: "cpu-list", about: "lists of CPUs", run: kernel::cpu_list },
     Target { name: "cpu-mask", about: "masks of CPUs", run: kernel::cpu_mask },
     Target { name: "proc-stat", about: "/proc/PID/stat", run: kernel::stat },
@@ -61,6 +61,7 @@ pub const TARGETS: [Target; 34] = [
         run: machines::reference_tool,
     },
     Target { name: "measurement", about: "saved measurements (JSON)", run: people::measurement },
+    Target { name: "top", about: "recorded snapshots (JSON lines)", run: people::top },
     Target { name: "gaps", about: "recorded gaps (JSON lines)", run: people::gaps },
 ];
 

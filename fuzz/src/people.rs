@@ -205,6 +205,18 @@ pub(crate) fn measurement(bytes: &[u8]) {
     assert!(found.rows.iter().all(|row| row.ratio.is_none_or(|ratio| ratio == 1.0)));
 }
 
+/// `pinfold top --record`: what was read is written and read again.
+pub(crate) fn top(bytes: &[u8]) {
+    use pinfold_top::{Replay, to_line};
+
+    let mut replay = Replay::new(bytes);
+    while let Ok(Some(snapshot)) = replay.read_next() {
+        let (Some(_) | None) = snapshot.worst();
+        let line = to_line(&snapshot).unwrap_or_default();
+        assert_eq!(Replay::new(line.as_bytes()).read_next(), Ok(Some(snapshot)));
+    }
+}
+
 /// `pinfold measure gaps --record`: what was read is written and read again.
 pub(crate) fn gaps(bytes: &[u8]) {
     use pinfold_probe::gaps::record;

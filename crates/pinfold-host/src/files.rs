@@ -4,6 +4,7 @@
 //! requirements: a file is complete after a crash (write, `fsync`, rename), and no other user can
 //! have created it ([`StateDir`]), because root executes what the journal contains.
 
+mod appended;
 mod dirs;
 mod examples;
 mod given;
@@ -19,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+pub use appended::{NewFile, open};
 pub use dirs::{
     cache_dir, default_state_dir, is_runtime_dir, own_placed_dir, placed_dir_seen_by, placed_dirs,
     runtime_dir,

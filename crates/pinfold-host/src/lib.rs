@@ -21,6 +21,7 @@ pub mod files;
 mod futex_sampler;
 mod futex_trace;
 mod gap_trace;
+mod kept_file;
 mod kvm_exits;
 mod live;
 pub mod log;
@@ -50,6 +51,7 @@ pub use gap_trace::{
     BUCKETS as GAP_BUCKETS, FunctionKind, GapKind, GapSlice, GapTotals, GapTracer, Occupant,
     OtherTask, RawGap, ShortGaps,
 };
+pub use kept_file::KeptFile;
 pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,
 };

@@ -70,6 +70,7 @@ pub mod status;
 pub mod study;
 pub mod target;
 pub mod time;
+pub mod top;
 pub mod tune;
 pub mod tune_page;
 pub mod undo;

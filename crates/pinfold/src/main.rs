@@ -25,7 +25,7 @@ use pinfold_run::{Failure, end_waiter, message, rt_watchdog};
 use cli::Command;
 use commands::{
     advise, apply, claims, doctor, emulate, exits, help, journal, libvirt_hook, overview, plan,
-    quiet, report, run, status, topo, undo, watch,
+    quiet, report, run, status, top, topo, undo, watch,
 };
 
 fn main() -> ExitCode {
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Quiet(arguments) => quiet::quiet(arguments, state),
         Command::Apply(arguments) => apply::apply(arguments, state),
         Command::Status(arguments) => status::status(arguments, state),
+        Command::Top(arguments) => top::top(arguments, state),
         Command::Undo(arguments) => undo::undo(arguments, state),
         Command::Watch(arguments) => watch::watch(arguments, state),
         Command::Journal(arguments) => journal::journal(arguments, state),

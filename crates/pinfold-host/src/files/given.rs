@@ -31,6 +31,16 @@ pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     if let Some(example) = examples::read(path) {
         return example;
     }
+    let file = open_regular(path)?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| HostError::file("read", path, errno))?;
+    if u64::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
+        return Err(too_large(path));
+    }
+    read_bounded(&file, path, Wait::No)
+}
+
+/// Opens a regular file.
+pub(super) fn open_regular(path: &str) -> Result<OwnedFd, HostError> {
     let fail = |errno| HostError::file("read", path, errno);
     // NONBLOCK: opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -48,10 +58,7 @@ pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
         let why = format!("is {kind}: name a regular file, or - for standard input");
         return Err(fail_unexpected(path, why));
     }
-    if u64::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
-        return Err(too_large(path));
-    }
-    read_bounded(&file, path, Wait::No)
+    Ok(file)
 }
 
 enum Wait {

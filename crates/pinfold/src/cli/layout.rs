@@ -7,7 +7,7 @@ use super::Cli;
 
 /// The commands by purpose, in the order of the help.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("See", &["topo", "doctor", "claims", "status", "journal"]),
+    ("See", &["topo", "doctor", "claims", "status", "top", "journal"]),
     ("Place", &["plan", "advise", "apply", "run", "quiet", "undo", "watch", "libvirt-hook"]),
     ("Measure", &["measure", "compare", "tune", "exits", "report"]),
     ("Emulate", &["emulate"]),
@@ -16,11 +16,12 @@ const GROUPS: [(&str, &[&str]); 6] = [
 ];
 
 /// Examples of commands, by the first words of each.
-const EXAMPLES: [(&str, [&str; 2]); 30] = [
+const EXAMPLES: [(&str, [&str; 2]); 31] = [
     ("topo", ["topo", "topo --capture > host.capture"]),
     ("doctor", ["doctor", "doctor --json"]),
     ("claims", ["claims", "claims --json --seconds 0"]),
     ("status", ["status", "status desktop"]),
+    ("top", ["top", "top --once --json"]),
     ("journal", ["journal", "journal --json"]),
     (
         "advise",

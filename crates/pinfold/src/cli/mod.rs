@@ -113,6 +113,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Revert what `apply` did, also after a crash
     Undo(UndoArgs),
+    /// Show which machine waits most for a CPU, since when, and because of which task
+    Top(TopArgs),
     /// Monitor active placements; pin new and drifted threads
     Watch(WatchArgs),
     /// Show each change: when, what, and the previous value
@@ -547,6 +549,23 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `pinfold top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Print one sample of one second, and exit
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON, a line for each second
+    #[arg(long)]
+    pub json: bool,
+    /// Write each sample to the new file FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub record: Option<String>,
+    /// Print the samples of a record
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<String>,
 }
 
 /// `pinfold undo`.

@@ -18,6 +18,7 @@ pub mod quiet;
 pub mod report;
 pub mod run;
 pub mod status;
+pub mod top;
 pub mod topo;
 pub mod undo;
 pub mod watch;

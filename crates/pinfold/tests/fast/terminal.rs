@@ -211,13 +211,14 @@ fn a_plan_is_drawn_and_its_reasons_are_folded() {
 
 /// Each command that has `--json`, with arguments that end at once; `None` where it takes a
 /// machine or a measurement, which other tests do.
-const IN_JSON: [(&str, Option<&[&str]>); 20] = [
+const IN_JSON: [(&str, Option<&[&str]>); 21] = [
     ("advise", Some(&["--vcpus", "1"])),
     ("claims", Some(&["--seconds", "0"])),
     ("topo", Some(&[])),
     ("doctor", Some(&[])),
     ("plan", Some(&["--list"])),
     ("status", Some(&[])),
+    ("top", Some(&["--once"])),
     ("watch", None),
     ("journal", Some(&[])),
     ("emulate methods", Some(&[])),

@@ -19,6 +19,7 @@ mod named;
 mod outside;
 mod run;
 mod security;
+mod top;
 mod tune;
 mod vcpu_numbers;
 mod watch;

@@ -1,0 +1,300 @@
+//! `pinfold top`: which machines run, and what their threads wait for.
+
+use std::io::BufReader;
+
+use pinfold_claims::{Claims, render};
+use pinfold_host::files::{self, NewFile};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_model::text::counted;
+use pinfold_model::{Tid, Topology, shown};
+use pinfold_top::{Machine, RecordError, Replay, Sampler, Snapshot, Thread, VnodeSample, to_line};
+use pinfold_vm::{hypervisors, threads};
+use serde_json::Value;
+
+use crate::emulate::ipc::{self, Ask};
+use crate::{Exit, Failure, claims, host, inputs, status};
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Snapshots after which machines, new threads, placements and claims are looked up again.
+const REFRESH: u64 = 5;
+/// Columns for which the map of claims is made.
+const COLUMNS: usize = 80;
+
+/// Where the snapshots come from.
+pub trait Source {
+    /// The next snapshot, when it is due.
+    ///
+    /// # Errors
+    /// [`Failure`] if the host or the record cannot be read.
+    fn read_next(&mut self) -> Result<Option<Snapshot>, Failure>;
+
+    /// True if it does not wait for the viewer: what is not read in time is not measured.
+    fn is_live(&self) -> bool;
+}
+
+/// Who looks at them.
+pub trait Viewer {
+    /// Waits until this time of the monotonic clock; false if the user ends the command.
+    ///
+    /// # Errors
+    /// [`Failure`] if the terminal cannot be used.
+    fn wait(&mut self, until_ns: u64, is_live: bool) -> Result<bool, Failure>;
+
+    /// Shows a snapshot; false if there shall be no further one.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    fn show(&mut self, snapshot: Snapshot) -> Result<bool, Failure>;
+
+    /// The source has no more snapshots.
+    ///
+    /// # Errors
+    /// As [`Self::wait`].
+    fn end(&mut self) -> Result<(), Failure>;
+}
+
+/// Shows the snapshots of a source until it or the viewer ends.
+///
+/// # Errors
+/// Those of both.
+pub fn observe(source: &mut dyn Source, viewer: &mut dyn Viewer) -> Result<(), Failure> {
+    let mut next_ns = SystemClock.now_ns();
+    let mut length_ns = if source.is_live() { SECOND_NS } else { 0 };
+    loop {
+        next_ns = next_ns.saturating_add(length_ns).max(SystemClock.now_ns());
+        if !viewer.wait(next_ns, source.is_live())? {
+            return Ok(());
+        }
+        let Some(snapshot) = source.read_next()? else { return viewer.end() };
+        length_ns = if source.is_live() { SECOND_NS } else { snapshot.interval_ns.min(SECOND_NS) };
+        if !viewer.show(snapshot)? {
+            return Ok(());
+        }
+    }
+}
+
+/// The machines of this host, once per second.
+#[derive(Debug)]
+pub struct LiveSource<'h> {
+    host: &'h LiveHost,
+    state: Option<&'h str>,
+    topology: Topology,
+    sampler: Sampler<'h>,
+    record: Option<NewFile>,
+    round: u64,
+    has_platform: bool,
+}
+
+impl<'h> LiveSource<'h> {
+    /// Begins; with a record each snapshot is also added to that new file.
+    ///
+    /// # Errors
+    /// [`Failure`] if the host cannot be read or the file cannot be created.
+    pub fn new(
+        host: &'h LiveHost,
+        state: Option<&'h str>,
+        record: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let mut source = Self {
+            host,
+            state,
+            topology: inputs::topology(host, None)?,
+            sampler: Sampler::new(host, SystemClock.now_ns()),
+            record: record.map(create).transpose()?,
+            round: 0,
+            has_platform: false,
+        };
+        source.refresh()?;
+        Ok(source)
+    }
+
+    fn refresh(&mut self) -> Result<(), Failure> {
+        let (machines, notes) = find_machines(self.host, &host::state_path(self.state)?)?;
+        self.sampler.set_machines(machines, notes);
+        Ok(())
+    }
+
+    /// The map of claims; without it, why.
+    fn claims(&self) -> Vec<String> {
+        let claims: Claims = match claims::of_existing(self.host, self.state) {
+            Ok(claims) => claims,
+            Err(failure) => return vec![format!("the claims cannot be read: {}", failure.message)],
+        };
+        let text = render::claims(&claims, &self.topology, Some(COLUMNS));
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The vnodes of the platform that is up; none if it does not answer.
+    fn vnodes(&mut self) -> Vec<VnodeSample> {
+        let state = host::existing_state(self.state).ok().flatten();
+        let answer = state.and_then(|state| ipc::ask(&state, &Ask::Status).ok().flatten());
+        let status = answer.and_then(|answer| answer.status().ok());
+        self.has_platform = status.is_some();
+        status.map(|status| vnode_samples(&status)).unwrap_or_default()
+    }
+}
+
+/// The CPUs of all vnodes in a status of the platform.
+fn vnode_samples(status: &Value) -> Vec<VnodeSample> {
+    let list = |value: &Value, key: &str| {
+        value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let mut samples = Vec::new();
+    for vnode in list(status, "vnodes") {
+        let name = vnode.get("vnode").and_then(Value::as_str).unwrap_or_default();
+        for core in list(&vnode, "cores") {
+            let number = |key: &str| core.get(key).and_then(Value::as_f64);
+            samples.push(VnodeSample {
+                name: name.to_owned(),
+                cpu: core.get("pu").and_then(Value::as_u64).unwrap_or(0) as u32,
+                requested: number("asked").unwrap_or(1.0),
+                achieved: number("got"),
+            });
+        }
+    }
+    samples
+}
+
+impl Source for LiveSource<'_> {
+    fn read_next(&mut self) -> Result<Option<Snapshot>, Failure> {
+        let is_due = self.round.is_multiple_of(REFRESH);
+        let mut snapshot = self.sampler.sample(SystemClock.now_ns());
+        if is_due || self.has_platform {
+            snapshot.vnodes = self.vnodes();
+        }
+        if is_due {
+            snapshot.claims = self.claims();
+            self.refresh()?;
+        }
+        self.round += 1;
+        if let Some(record) = &mut self.record {
+            record.append(json_line(&snapshot)?.as_bytes())?;
+        }
+        Ok(Some(snapshot))
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+}
+
+/// Creates the file of a record.
+fn create(path: &str) -> Result<NewFile, Failure> {
+    NewFile::create(path).map_err(|error| {
+        Failure::from_error(Exit::Input, &error, None)
+            .with_hint("a record is written to a new file, so that none is lost; name another one")
+    })
+}
+
+/// A snapshot as a line of JSON.
+///
+/// # Errors
+/// [`Failure`] if a number of it is not finite.
+pub fn json_line(snapshot: &Snapshot) -> Result<String, Failure> {
+    to_line(snapshot).map_err(|error| Failure::from_error(Exit::Host, &error, None))
+}
+
+/// The snapshots of a record.
+#[derive(Debug)]
+pub struct RecordSource {
+    path: String,
+    replay: Replay<BufReader<std::fs::File>>,
+}
+
+impl RecordSource {
+    /// Opens a record.
+    ///
+    /// # Errors
+    /// [`Failure`] if it cannot be opened.
+    pub fn open(path: &str) -> Result<Self, Failure> {
+        let file = files::open(path).map_err(|error| inputs::input_failure(&error))?;
+        Ok(Self { path: path.to_owned(), replay: Replay::new(BufReader::new(file)) })
+    }
+
+    fn failure(&self, error: &RecordError) -> Failure {
+        Failure::new(Exit::Input, format!("{}: {error}", shown::name(&self.path)))
+            .with_hint("`pinfold top --record FILE` writes records")
+    }
+}
+
+impl Source for RecordSource {
+    fn read_next(&mut self) -> Result<Option<Snapshot>, Failure> {
+        self.replay.read_next().map_err(|error| self.failure(&error))
+    }
+
+    fn is_live(&self) -> bool {
+        false
+    }
+}
+
+/// The running machines with their threads and the states of their placements, and what could not
+/// be read.
+fn find_machines(host: &LiveHost, state: &str) -> Result<(Vec<Machine>, Vec<String>), Failure> {
+    let mut notes = Vec::new();
+    let placements = placements(host, state, &mut notes);
+    let mut machines = Vec::new();
+    for machine in hypervisors::running(host)? {
+        let pid = machine.pid;
+        let found = match threads::discover(host, pid, None) {
+            Ok(found) => found,
+            Err(error) if error.is_gone() => continue,
+            Err(error) => {
+                notes.push(format!("process {pid} is not shown: {error}"));
+                continue;
+            }
+        };
+        let name = machine.spec.name.as_deref().filter(|name| !name.is_empty());
+        let placement = placements.iter().find(|placement| placement.process == pid);
+        machines.push(Machine {
+            name: name.map_or_else(|| format!("vm-{pid}"), |name| shown::name(name).to_string()),
+            pid,
+            threads: found
+                .threads
+                .into_iter()
+                .map(|thread| Thread {
+                    task: thread.task,
+                    role: thread.role,
+                    name: shown::name(&thread.name).to_string(),
+                })
+                .collect(),
+            placement: placement.map(|placement| placement.state.to_owned()),
+        });
+    }
+    if !process::is_root() {
+        notes.push("machines of other users are not shown; root can see them".to_owned());
+    }
+    Ok((machines, notes))
+}
+
+/// The placement of a process.
+struct PlacementState {
+    process: Tid,
+    state: &'static str,
+}
+
+/// The state of the placement of each process. What cannot be read is added to `notes`.
+fn placements(host: &LiveHost, state: &str, notes: &mut Vec<String>) -> Vec<PlacementState> {
+    let found = match status::find(host, state) {
+        Ok(found) => found,
+        Err(failure) => {
+            notes.push(format!("the placements cannot be read: {}", failure.message));
+            return Vec::new();
+        }
+    };
+    for damaged in &found.damaged {
+        let id = shown::name(&damaged.id);
+        notes.push(format!("placement {id} cannot be read: {}", damaged.failure.message));
+    }
+    if !found.lost.is_empty() {
+        let lost = counted(found.lost.len(), "placement");
+        notes.push(format!("{lost} without a journal; `pinfold status` shows more"));
+    }
+    found
+        .placements
+        .iter()
+        .map(|one| PlacementState {
+            process: one.process,
+            state: if one.is_as_planned() { "as planned" } else { "drifted" },
+        })
+        .collect()
+}

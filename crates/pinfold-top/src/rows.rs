@@ -1,0 +1,67 @@
+//! The rows of the tables on the screen and in the pipe.
+
+use pinfold_model::shown;
+use ratatui_core::layout::Constraint;
+
+use crate::snapshot::{MachineSample, ThreadSample, VnodeSample};
+use crate::units::{milliseconds, per_cent};
+
+/// The columns.
+pub const HEADER: [&str; 7] =
+    ["machine", "waits most now", "run %", "ready %", "throt %", "worst", "moves"];
+
+/// Their widths on the screen: 80 columns leave 14 and 27 to the first two.
+pub(crate) const WIDTHS: [Constraint; 7] = [
+    Constraint::Fill(1),
+    Constraint::Fill(2),
+    Constraint::Length(6),
+    Constraint::Length(7),
+    Constraint::Length(7),
+    Constraint::Length(8),
+    Constraint::Length(5),
+];
+
+/// The row of a machine.
+#[must_use]
+pub fn machine(machine: &MachineSample) -> [String; 7] {
+    let drifted = if machine.placement.as_deref() == Some("drifted") { " (drifted)" } else { "" };
+    let starving = if machine.is_starving() { "!" } else { "" };
+    let worst = machine.worst().filter(|thread| thread.is_waiting());
+    [
+        format!("{starving}{}{drifted}", shown::name(&machine.name)),
+        worst.map_or_else(
+            || "-".to_owned(),
+            |thread| format!("{} {}", thread.role, thread.to_words(": ")),
+        ),
+        per_cent(machine.run()),
+        per_cent(machine.ready()),
+        machine.throttled_share.map_or_else(|| "-".to_owned(), per_cent),
+        milliseconds(machine.worst_ns()),
+        machine.moves().to_string(),
+    ]
+}
+
+/// The row of a thread, below that of its machine.
+pub(crate) fn thread(thread: &ThreadSample) -> [String; 7] {
+    let starving = if thread.waiting_ns.is_some() { "!" } else { "" };
+    [
+        format!("  {starving}{} on {}", shown::name(&thread.role), thread.cpu),
+        if thread.is_waiting() { thread.to_words(": ") } else { "-".to_owned() },
+        per_cent(thread.run_share),
+        per_cent(thread.ready_share),
+        String::new(),
+        milliseconds(thread.worst_ns),
+        thread.moves.to_string(),
+    ]
+}
+
+/// The row of a CPU of a vnode.
+pub(crate) fn vnode(vnode: &VnodeSample) -> [String; 7] {
+    let achieved = vnode
+        .achieved
+        .map_or_else(|| "not measured".to_owned(), |share| format!("{} %", per_cent(share)));
+    let mut row: [String; 7] = Default::default();
+    row[0] = format!("vnode {} on {}", shown::name(&vnode.name), vnode.cpu);
+    row[1] = format!("{} % asked, {achieved}", per_cent(vnode.requested));
+    row
+}
