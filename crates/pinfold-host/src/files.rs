@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use appended::{NewFile, open};
+pub use appended::{FileReader, NewFile, open};
 pub use dirs::{
     cache_dir, default_state_dir, is_runtime_dir, own_placed_dir, placed_dir_seen_by, placed_dirs,
     runtime_dir,

@@ -1,9 +1,7 @@
 //! `pinfold top`: which machines run, and what their threads wait for.
 
-use std::io::BufReader;
-
 use pinfold_claims::{Claims, render};
-use pinfold_host::files::{self, NewFile};
+use pinfold_host::files::{self, FileReader, NewFile};
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::text::counted;
 use pinfold_model::{Tid, Topology, shown};
@@ -146,7 +144,11 @@ fn vnode_samples(status: &Value) -> Vec<VnodeSample> {
             let number = |key: &str| core.get(key).and_then(Value::as_f64);
             samples.push(VnodeSample {
                 name: name.to_owned(),
-                cpu: core.get("pu").and_then(Value::as_u64).unwrap_or(0) as u32,
+                cpu: core
+                    .get("pu")
+                    .and_then(Value::as_u64)
+                    .and_then(|pu| pu.try_into().ok())
+                    .unwrap_or(0),
                 requested: number("asked").unwrap_or(1.0),
                 achieved: number("got"),
             });
@@ -198,7 +200,7 @@ pub fn json_line(snapshot: &Snapshot) -> Result<String, Failure> {
 #[derive(Debug)]
 pub struct RecordSource {
     path: String,
-    replay: Replay<BufReader<std::fs::File>>,
+    replay: Replay<FileReader>,
 }
 
 impl RecordSource {
@@ -208,7 +210,7 @@ impl RecordSource {
     /// [`Failure`] if it cannot be opened.
     pub fn open(path: &str) -> Result<Self, Failure> {
         let file = files::open(path).map_err(|error| inputs::input_failure(&error))?;
-        Ok(Self { path: path.to_owned(), replay: Replay::new(BufReader::new(file)) })
+        Ok(Self { path: path.to_owned(), replay: Replay::new(file) })
     }
 
     fn failure(&self, error: &RecordError) -> Failure {

@@ -37,7 +37,7 @@ impl Runners {
         }
         self.ticks = ticks;
         let sorted = found.into_iter().map(|(cpu, mut tasks)| {
-            tasks.sort_by(|a, b| b.0.cmp(&a.0));
+            tasks.sort_by_key(|task| std::cmp::Reverse(task.0));
             (cpu, tasks.into_iter().map(|(_, tid, name)| (tid, name)).collect())
         });
         sorted.collect()

@@ -178,6 +178,10 @@ impl Screen {
     }
 
     /// What a key changes.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "keyboards have many keys without a meaning"
+    )]
     pub fn press(&mut self, key: KeyEvent) -> Flow {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Flow::Quit;
@@ -208,6 +212,10 @@ impl Screen {
         Flow::Continue
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "keyboards have many keys without a meaning"
+    )]
     fn type_filter(&mut self, code: KeyCode) {
         match code {
             KeyCode::Enter => self.is_typing = false,
@@ -258,6 +266,10 @@ impl Screen {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "keyboards have many keys without a meaning"
+    )]
     fn scroll(&mut self, code: KeyCode) {
         let (count, at) = match self.view {
             View::Machines => (self.machines().count(), &mut self.selected),

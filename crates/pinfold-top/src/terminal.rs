@@ -70,7 +70,7 @@ impl LiveTerminal {
 impl Drop for LiveTerminal {
     fn drop(&mut self) {
         // A terminal that was closed needs nothing.
-        let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
-        let _ = disable_raw_mode();
+        let (Ok(()) | Err(_)) = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        let (Ok(()) | Err(_)) = disable_raw_mode();
     }
 }

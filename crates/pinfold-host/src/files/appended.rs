@@ -1,6 +1,7 @@
 //! Files that grow while a command runs, and are read one part at a time.
 
 use std::fs::File;
+use std::io::BufReader;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
@@ -42,10 +43,13 @@ impl NewFile {
     }
 }
 
+/// Reads a file one part at a time.
+pub type FileReader = BufReader<File>;
+
 /// Opens a regular file of any size that the user names, to read it one part at a time.
 ///
 /// # Errors
 /// [`HostError`] if it cannot be opened or is not a regular file.
-pub fn open(path: &str) -> Result<File, HostError> {
-    given::open_regular(path).map(File::from)
+pub fn open(path: &str) -> Result<FileReader, HostError> {
+    given::open_regular(path).map(|file| BufReader::new(File::from(file)))
 }

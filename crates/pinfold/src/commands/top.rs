@@ -13,7 +13,8 @@ use crate::output::{self, data};
 use crate::screen;
 
 /// Interval in which signals are looked for.
-const SLICE: Duration = Duration::from_millis(100);
+const SLICE_NS: u64 = 100_000_000;
+const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 
 /// Shows the machines of this host, or those of a record.
 pub fn top(arguments: &TopArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -54,7 +55,7 @@ impl Viewer for Printer {
     fn wait(&mut self, until_ns: u64, is_live: bool) -> Result<bool, Failure> {
         while is_live && SystemClock.now_ns() < until_ns && !interrupt::requested() {
             let left = until_ns.saturating_sub(SystemClock.now_ns());
-            SystemClock.sleep_ns(left.min(SLICE.as_nanos() as u64));
+            SystemClock.sleep_ns(left.min(SLICE_NS));
         }
         Ok(!interrupt::requested())
     }

@@ -2,8 +2,8 @@
 
 use crate::common::machine::Machine;
 use crate::common::{Checked as _, PATIENCE_NS, until};
-use pinfold_host::SystemClock;
 use pinfold_host::process::{self, Signaled};
+use pinfold_host::{SystemClock, files};
 use serde_json::Value;
 
 #[test]
@@ -25,7 +25,7 @@ fn a_machine_is_sampled_recorded_and_shown_again() {
 
     let record = machine.path("record");
     let watching = machine.start(&["top", "--json", "--record", &record]);
-    let lines = || std::fs::read_to_string(&record).unwrap_or_default();
+    let lines = || files::read_text(&record).unwrap_or_default();
     assert!(until(|| lines().lines().count() >= 2), "{}", lines());
     process::signal(watching.pid(), Signaled::Interrupt).expect("a signal");
     let mut watching = watching;
