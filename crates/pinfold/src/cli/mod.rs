@@ -113,7 +113,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Revert what `apply` did, also after a crash
     Undo(UndoArgs),
-    /// Show which machine waits most for a CPU, since when, and because of which task
+    /// Show which machine waits for a CPU now, since when, and why
     Top(TopArgs),
     /// Monitor active placements; pin new and drifted threads
     Watch(WatchArgs),
