@@ -28,7 +28,8 @@ pub struct Arguments {
     /// A short run: a few minutes (emulate), 100 nodes (scale)
     #[arg(long)]
     pub quick: bool,
-    /// Only these rows, by their names in the tables, separated by commas (emulate)
+    /// Only these rows, by their names in the tables, separated by commas (emulate); of gaps by
+    /// their words in bench/rivals/culprits.c, such as fifo,stop
     #[arg(long, value_name = "NAMES")]
     pub only: Option<String>,
     /// The `pinfold` program [default: the one next to this program]
@@ -52,6 +53,8 @@ pub enum Name {
     Watch,
     /// The exits of a micro-guest: how many are counted, and what counting costs
     Exits,
+    /// Whether the causes of gaps are named right, and their lengths
+    Gaps,
     /// How soon libvirt has the nodes for a domain with `placement='auto'`
     Numad,
     /// How accurate the speed of a virtual node is, by method

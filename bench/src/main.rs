@@ -9,6 +9,7 @@ mod arguments;
 mod emulate;
 mod exits;
 mod first_second;
+mod gaps;
 mod guest;
 mod numad;
 mod origin;
@@ -54,6 +55,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Plan => plan::run(arguments),
             Name::FirstSecond => first_second::run(arguments),
             Name::Exits => exits::run(arguments),
+            Name::Gaps => gaps::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Numad => numad::run(arguments),
             Name::Emulate => {

@@ -119,6 +119,11 @@ struct cpu {
     u64 idle;
     u64 depth;
     struct frame frames[FRAMES];
+    // Calls of one function, too short for a slice of their own: begin, end, function, kind.
+    u64 calls_from_ns;
+    u64 calls_until_ns;
+    u64 calls_id;
+    u64 calls_kind;
 };
 #define RECORD (sizeof(struct gap) + sizeof(struct slice) * SLICES)
 
@@ -445,6 +450,39 @@ INLINE int entered(u32 kind, u64 id)
     return 0;
 }
 
+INLINE void add_slice(struct cpu *cpu, u64 from, u64 until, u64 id, u32 kind)
+{
+    struct slice *slice = new_slice(cpu);
+
+    slice->from_ns = from;
+    slice->until_ns = until;
+    slice->id = id;
+    slice->kind = kind;
+    slice->tid = 0;
+    slice->process = 0;
+}
+
+// Thousands of timers that expire together are one slice, though each call is short.
+INLINE void add_call(struct cpu *cpu, const struct frame *frame, u64 now)
+{
+    u64 last_at = cpu->next - 1;
+    struct slice *last = &cpu->slices[last_at & (SLICES - 1)];
+
+    if (cpu->calls_id != frame->id || cpu->calls_kind != frame->kind
+        || frame->since_ns - cpu->calls_until_ns >= SHORTEST) {
+        cpu->calls_from_ns = frame->since_ns;
+        cpu->calls_id = frame->id;
+        cpu->calls_kind = frame->kind;
+    }
+    cpu->calls_until_ns = now;
+    if (now - cpu->calls_from_ns < SHORTEST)
+        return;
+    if (last->from_ns == cpu->calls_from_ns && last->kind == frame->kind)
+        last->until_ns = now;
+    else
+        add_slice(cpu, cpu->calls_from_ns, now, frame->id, frame->kind);
+}
+
 INLINE int left(u32 kind, int is_burst)
 {
     u64 now = bpf_ktime_get_ns();
@@ -465,14 +503,10 @@ INLINE int left(u32 kind, int is_burst)
     }
     cpu->depth = depth;
     if (now - frame->since_ns >= SHORTEST) {
-        struct slice *slice = new_slice(cpu);
-
-        slice->from_ns = frame->since_ns;
-        slice->until_ns = now;
-        slice->id = frame->id;
-        slice->kind = kind;
-        slice->tid = 0;
-        slice->process = 0;
+        add_slice(cpu, frame->since_ns, now, frame->id, kind);
+        cpu->calls_id = 0;
+    } else if (!is_burst) {
+        add_call(cpu, frame, now);
     }
     if (!is_burst || depth)
         return 0;
@@ -499,6 +533,8 @@ INLINE int left(u32 kind, int is_burst)
     cpu->gap.earlier.until_ns = 0;
     cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
     emit(cpu);
+    // The copy took longer than a burst may pause.
+    cpu->end_ns = bpf_ktime_get_ns();
     return 0;
 }
 

@@ -13,6 +13,9 @@ use crate::quotas::Quotas;
 /// has another reason.
 const LONGEST_IDLE_EXIT_NS: u64 = 2_000_000;
 
+/// A thread that takes the CPU only to stop does so within this time (ns).
+const STOPS_WITHIN_NS: u64 = 100_000;
+
 /// What is known beside the record.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
@@ -34,19 +37,62 @@ pub fn gaps(raw: &[RawGap], context: &Context<'_>, role: &dyn Fn(Tid, Tid) -> St
             *known = gap;
         }
     }
-    last.into_values()
-        .map(|gap| Gap {
-            tid: gap.tid.0,
-            role: role(gap.tid, gap.process),
-            at_ns: gap.from_ns.saturating_sub(context.began_ns),
-            length_ns: gap.until_ns.saturating_sub(gap.from_ns),
-            cpu: gap.cpu.0,
-            moves: gap.moves,
-            is_open: gap.is_open,
-            is_at_least: gap.kind == GapKind::Unseen,
-            parts: parts(gap, context),
-        })
-        .collect()
+    let gaps = last.into_values().map(|gap| Gap {
+        tid: gap.tid.0,
+        role: role(gap.tid, gap.process),
+        at_ns: gap.from_ns.saturating_sub(context.began_ns),
+        length_ns: gap.until_ns.saturating_sub(gap.from_ns),
+        cpu: gap.cpu.0,
+        moves: gap.moves,
+        is_open: gap.is_open,
+        is_at_least: gap.kind == GapKind::Unseen,
+        parts: parts(gap, context),
+    });
+    joined(gaps)
+}
+
+/// A thread that a signal or a quota stops while it waits for a CPU must run in the kernel first:
+/// both waits are one gap.
+fn joined(gaps: impl Iterator<Item = Gap>) -> Vec<Gap> {
+    let mut all: Vec<Gap> = Vec::new();
+    let mut latest: BTreeMap<u32, usize> = BTreeMap::new();
+    for gap in gaps {
+        let before = latest.get(&gap.tid).and_then(|at| all.get_mut(*at));
+        let is_stop = gap
+            .parts
+            .first()
+            .is_some_and(|part| matches!(part.cause, Cause::Quota { .. } | Cause::Stopped));
+        match before {
+            Some(before)
+                if is_stop
+                    && gap.at_ns.saturating_sub(before.at_ns.saturating_add(before.length_ns))
+                        <= STOPS_WITHIN_NS =>
+            {
+                let until_ns = gap.at_ns.saturating_add(gap.length_ns);
+                before.length_ns = until_ns.saturating_sub(before.at_ns);
+                before.is_open = gap.is_open;
+                before.cpu = gap.cpu;
+                before.moves = before.moves.saturating_add(gap.moves);
+                let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
+                let parts = before.parts.drain(..).chain(gap.parts);
+                parts.for_each(|part| add(&mut sums, part.cause, part.ns));
+                before.parts = sorted(sums);
+            }
+            Some(_) | None => {
+                latest.insert(gap.tid, all.len());
+                all.push(gap);
+            }
+        }
+    }
+    all
+}
+
+/// The longest first.
+fn sorted(sums: BTreeMap<Cause, u64>) -> Vec<Part> {
+    let parts = sums.into_iter().filter(|(_, ns)| *ns > 0);
+    let mut parts: Vec<Part> = parts.map(|(cause, ns)| Part { cause, ns }).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
+    parts
 }
 
 /// The parts of a gap, the longest first.
@@ -90,10 +136,7 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     if is_quota || idle_ns > LONGEST_IDLE_EXIT_NS {
         sums.retain(|cause, _| !is_idle_exit(cause));
     }
-    let mut parts: Vec<Part> =
-        sums.into_iter().filter(|(_, ns)| *ns > 0).map(|(cause, ns)| Part { cause, ns }).collect();
-    parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
-    parts
+    sorted(sums)
 }
 
 fn add(sums: &mut BTreeMap<Cause, u64>, cause: Cause, ns: u64) {
