@@ -107,6 +107,9 @@ fn a_group_of_pinfold_without_its_journal_has_an_owner() {
     };
     let expected = ["web 4-5 exclusive", "pinfold 6 exclusive"];
     assert_eq!(found(&of(populated, &[owner("web", "40-7")])), expected);
+    // A second placement of the machine adds a number to the ID.
+    assert_eq!(found(&of(populated, &[owner("web", "40-7-2")])), expected);
+    assert_eq!(of(populated, &[owner("web", "40-71")]).all().len(), 3);
     assert_eq!(of(populated, &[owner("web", "41-7")]).all().len(), 3);
     let all = [owner("web", "40-7"), owner("", "99-1")];
     assert_eq!(found(&of(populated, &all)).len(), 2);
