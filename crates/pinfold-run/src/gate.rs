@@ -21,6 +21,7 @@ use crate::descendants::{Descendants, OnLeft};
 use crate::emulate::exec::hand_on;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
+use crate::noise::{Counters, Noise};
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::start_lock::StartLock;
 use crate::start_memory::StartMemory;
@@ -34,7 +35,16 @@ const GO: u8 = b'g';
 /// Name of a gate's socket, before and after the PID of its process.
 const SOCKET: (&str, &str) = ("run-", ".sock");
 
-/// Runs a command under a plan until it ends, and returns its status. `starting` is held since the
+/// A command that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// What disturbed its CPUs while it ran, without the time to place it and to undo that.
+    pub noise: Result<Noise, Failure>,
+}
+
+/// Runs a command under a plan until it ends. `starting` is held since the
 /// claims of the plan were read.
 pub fn run(
     Session { state, program }: Session<'_>,
@@ -42,7 +52,7 @@ pub fn run(
     words: &[String],
     on_left: OnLeft,
     starting: StartLock,
-) -> Result<ExitStatus, Failure> {
+) -> Result<Ended, Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
@@ -64,9 +74,12 @@ pub fn run(
     drop(starting);
     apply_session::report(&applied);
     let descendants = Descendants::read(&host, command.pid(), group)?;
-    let ended = gate
-        .let_go(&mut command)
-        .and_then(|()| wait(&host, &descendants, &mut command, guard.as_mut()));
+    let (cpus, before) = (plan.pus(), Counters::read(&host, &plan.pus()));
+    let ended = gate.let_go(&mut command).and_then(|()| {
+        let status = wait(&host, &descendants, &mut command, guard.as_mut())?;
+        let after = Counters::read(&host, &cpus);
+        Ok(Ended { status, noise: before.and_then(|before| Ok(after?.since(&before))) })
+    });
     if ended.is_err() {
         drop(command);
     }

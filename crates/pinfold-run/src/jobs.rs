@@ -4,8 +4,8 @@ use std::io::IsTerminal as _;
 use std::process::ExitStatus;
 
 use pinfold_host::process::{self, Child, Signaled};
-use pinfold_host::{EventWatcher, files};
-use pinfold_model::Plan;
+use pinfold_host::{EventWatcher, Host, files, paths};
+use pinfold_model::{Plan, Tid};
 use pinfold_plan::schema;
 
 use crate::helper_program::Session;
@@ -13,6 +13,17 @@ use crate::{Failure, interrupt};
 
 /// Maximum wait for a job; signals and the end of one interrupt it.
 const LONGEST_WAIT_NS: u64 = 5_000_000_000;
+
+/// Name of the file of the plan, before and after the PID of its process.
+const PLAN: (&str, &str) = ("quiet-", ".json");
+
+/// True for the name of a plan whose process has ended without removing it.
+pub(crate) fn is_left(host: &dyn Host, name: &str) -> bool {
+    let (prefix, suffix) = PLAN;
+    let pid = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
+    let pid = pid.and_then(|pid| pid.parse().ok()).map(Tid);
+    pid.is_some_and(|pid| !host.exists(&paths::process_stat(pid)))
+}
 
 /// A command with the name of its part of the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +43,8 @@ pub fn run(session: Session<'_>, plan: &Plan, jobs: &[Job]) -> Result<ExitStatus
     let Session { state, program } = session;
     interrupt::install_forward()?;
     interrupt::install_child()?;
-    let path = state.path_of(&format!("quiet-{}.json", process::own_pid()));
+    let (prefix, suffix) = PLAN;
+    let path = state.path_of(&format!("{prefix}{}{suffix}", process::own_pid()));
     files::write_atomic(&path, schema::to_json(plan).as_bytes())?;
     let folder = state.path();
     let mut children = Vec::new();

@@ -9,7 +9,7 @@ use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 use pinfold_model::shown;
 
 use crate::message::say;
-use crate::{Failure, emulate, gate};
+use crate::{Failure, emulate, gate, jobs};
 
 /// A supervisor refuses connections between the two calls that open its socket (`bind` and
 /// `listen`).
@@ -35,7 +35,11 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
         found.extend(files::temporaries(host, folder)?);
     }
-    let gates = state.list()?.into_iter().filter(|name| gate::is_socket(name));
+    let names = state.list()?;
+    found.extend(
+        names.iter().filter(|name| jobs::is_left(host, name)).map(|name| state.path_of(name)),
+    );
+    let gates = names.into_iter().filter(|name| gate::is_socket(name));
     let sockets = gates.map(|name| state.path_of(&name)).chain([emulate::ipc::socket(state)]);
     let mut dead: Vec<String> = sockets.filter(|socket| is_dead(socket)).collect();
     if !dead.is_empty() {

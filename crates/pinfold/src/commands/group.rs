@@ -75,7 +75,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     })?;
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
-    as_it_ended(gate::run(session, &plan, &arguments.command, on_left(arguments), starting)?)
+    as_it_ended(gate::run(session, &plan, &arguments.command, on_left(arguments), starting)?.status)
 }
 
 /// What happens to processes that the command leaves in the background.

@@ -36,16 +36,19 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
     let plan = plan(arguments, &jobs, &topology, state)?;
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
-    let cpus = plan.pus();
-    let before = Counters::read(&host, &cpus)?;
-    let status = match jobs.as_slice() {
-        [only] => gate::run(session, &plan, &only.command, OnLeft::Release, starting)?,
+    let (status, noise) = match jobs.as_slice() {
+        [only] => {
+            let ended = gate::run(session, &plan, &only.command, OnLeft::Release, starting)?;
+            (ended.status, ended.noise?)
+        }
         several => {
             drop(starting);
-            jobs::run(session, &plan, several)?
+            let cpus = plan.pus();
+            let before = Counters::read(&host, &cpus)?;
+            let status = jobs::run(session, &plan, several)?;
+            (status, Counters::read(&host, &cpus)?.since(&before))
         }
     };
-    let noise = Counters::read(&host, &cpus)?.since(&before);
     say(&format!("quiet: {noise}"));
     if let Some(why) = noise.why_not_quiet() {
         let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));

@@ -35,6 +35,20 @@ fn bad_input_is_refused_before_anything_changes() {
 }
 
 #[test]
+fn the_plan_of_a_killed_process_is_removed() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    // No process has a number this large.
+    let (left, own) = (sandbox.path("quiet-4194305.json"), sandbox.path("quiet-1.json"));
+    for file in [&left, &own] {
+        pinfold_host::files::write_atomic(file, b"{}").expect("a file");
+    }
+    let text = pinfold(["--state-dir", &state, "undo", "--all"]).expect_code(0);
+    assert!(text.contains("quiet-4194305.json") && !text.contains("quiet-1.json"), "{text}");
+    assert!(!pinfold_host::files::exists(&left) && pinfold_host::files::exists(&own));
+}
+
+#[test]
 fn the_exit_code_is_that_of_the_command() {
     let sandbox = Sandbox::new();
     let state = sandbox.root();
