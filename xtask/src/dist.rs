@@ -69,7 +69,8 @@ pub fn require_tool(root: &Path, tool: &str) -> Result<(), String> {
 /// For `cargo xtask test`: packages of the debug program, without compression, if the tools are
 /// installed. Returns the reasons for what was skipped.
 pub fn quick(root: &Path) -> Result<Vec<String>, String> {
-    run(root, "cargo", &["build", "--package", "pinfold", "--quiet"])?;
+    // With the features of the whole workspace, as the tests that are built next.
+    run(root, "cargo", &["build", "--workspace", "--bin", "pinfold", "--quiet"])?;
     // Packages that were made before stay.
     let folder = empty(root.join("target/dist/quick"))?;
     made(root, &root.join("target/debug/pinfold"), &folder, &["--fast"])?;

@@ -171,7 +171,11 @@ impl Gate {
         let mut watcher = EventWatcher::default();
         let mut stream = loop {
             if let Some(stream) = self.door.answer() {
-                break stream;
+                if ControlSocket::peer_of(&stream)? == command.pid() {
+                    break stream;
+                }
+                // `status` and `undo` connect too, to see whether the socket is in use.
+                continue;
             }
             let left = until.saturating_sub(SystemClock.now_ns());
             let ended = command.try_wait()?.is_some();

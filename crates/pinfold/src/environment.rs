@@ -56,11 +56,7 @@ pub fn help_columns() -> usize {
 
 /// Words that people type for commands and options of other names.
 const MEANT: [(&str, &str); 13] = [
-    (
-        "top",
-        "`pinfold status` shows placements, `pinfold measure sched` how long a machine waits for \
-         CPUs",
-    ),
+    ("htop", "`pinfold top` shows which machine waits for a CPU now, and why"),
     ("check", "`pinfold plan --check FILE` checks a domain file or a plan"),
     ("pin", "`pinfold apply NAME -s balanced` pins a running machine"),
     ("start", "`pinfold run -- qemu-system-x86_64 …` starts a machine under a plan"),

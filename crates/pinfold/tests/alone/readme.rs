@@ -60,9 +60,10 @@ fn the_commands_of_readme_and_guide_work() {
         // A running machine, or a store.
         let command = words.get(1).map_or("", String::as_str);
         let names_machine = matches!(command, "status" | "undo")
-            && words.get(2).is_some_and(|word| !word.starts_with('-'));
+            && words.get(2).is_some_and(|word| !word.starts_with('-'))
+            || words.iter().any(|word| word == "NAME");
         let needs_more = names_machine
-            || matches!(command, "run" | "quiet" | "apply" | "tune" | "report" | "exits");
+            || matches!(command, "run" | "quiet" | "apply" | "top" | "tune" | "report" | "exits");
         let mut arguments = vec!["--state-dir".to_owned(), state.clone()];
         if needs_more {
             // Parsing only: the help of the very command, with its options checked by clap.

@@ -243,7 +243,7 @@ fn commands_in_messages_mean_the_state_folder_of_the_one_that_named_them() {
 /// Each word that newcomers type leads to the command that does it.
 #[test]
 fn words_for_other_commands_lead_to_them() {
-    check("top", "`pinfold status`");
+    check("htop", "`pinfold top`");
     check("check vm.xml", "`pinfold plan --check FILE`");
     check("pin win11", "`pinfold apply NAME -s balanced`");
     check("start vm", "`pinfold run -- qemu-system-x86_64 …`");

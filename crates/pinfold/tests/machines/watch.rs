@@ -408,7 +408,9 @@ fn one_machine_or_all_are_watched() {
     let said = scene.run(&["watch", "nonesuch"]).expect_code(2);
     assert!(said.contains("`pinfold status` lists them") || said.contains("status"), "{said}");
     let mut group = scene.start_logged(&["run", "--cores", "1", "--", "sleep", "60"]);
-    assert!(until(|| scene.run(&["status"]).stdout_text().contains("2 placements are active")));
+    let status = || scene.run(&["status"]).stdout_text();
+    let is_active = until(|| status().contains("2 placements are active"));
+    assert!(is_active, "{}\n{}", scene.read("said"), status());
     let watch = scene.watch_with(&[&scene.pid()]);
     scene.reported("watching 1 placement;");
     scene.counted("placements 1");
