@@ -10,10 +10,10 @@ use crate::units::{milliseconds, per_cent};
 pub const HEADER: [&str; 7] =
     ["machine", "waits most now", "run %", "ready %", "throt %", "worst", "moves"];
 
-/// Their widths on the screen: 80 columns leave 14 and 27 to the first two.
+/// Their widths on the screen: 80 columns leave 15 and 26 to the first two.
 pub(crate) const WIDTHS: [Constraint; 7] = [
-    Constraint::Fill(1),
-    Constraint::Fill(2),
+    Constraint::Fill(3),
+    Constraint::Fill(5),
     Constraint::Length(6),
     Constraint::Length(7),
     Constraint::Length(7),

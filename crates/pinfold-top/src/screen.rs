@@ -289,11 +289,14 @@ impl Screen {
         .min(last);
     }
 
+    /// True for a name that the filter leaves.
+    fn is_wanted(&self, name: &str) -> bool {
+        name.to_lowercase().contains(&self.filter.to_lowercase())
+    }
+
     /// The machines that the filter leaves.
     fn machines(&self) -> impl Iterator<Item = &MachineSample> {
-        let wanted = self.filter.to_lowercase();
-        let machines = self.snapshot.machines.iter();
-        machines.filter(move |machine| machine.name.to_lowercase().contains(&wanted))
+        self.snapshot.machines.iter().filter(|machine| self.is_wanted(&machine.name))
     }
 
     /// Draws it.
@@ -358,12 +361,13 @@ impl Screen {
                 }));
             }
         }
-        lines.extend(self.snapshot.vnodes.iter().map(|vnode| Row::new(rows::vnode(vnode))));
+        let vnodes = self.snapshot.vnodes.iter().filter(|vnode| self.is_wanted(&vnode.name));
+        lines.extend(vnodes.map(|vnode| Row::new(rows::vnode(vnode))));
         if lines.is_empty() {
             let text = if self.filter.is_empty() {
                 "no machine is running here".to_owned()
             } else {
-                format!("no machine has {:?} in its name", shown::name(&self.filter))
+                format!("no machine and no vnode has {:?} in its name", shown::name(&self.filter))
             };
             frame.render_widget(Paragraph::new(text), area);
             return;
@@ -528,7 +532,7 @@ mod tests {
         press(&mut screen, &[KeyCode::Enter]);
         assert!(!drawn(&screen, 80, 12).contains("database"));
         press(&mut screen, &[KeyCode::Char('/'), KeyCode::Char('?'), KeyCode::Enter]);
-        assert!(drawn(&screen, 80, 12).contains("no machine has \"EB?\" in its name"));
+        assert!(drawn(&screen, 80, 12).contains("no vnode has \"EB?\" in its name"));
         press(&mut screen, &[KeyCode::Esc, KeyCode::Char('z')]);
         screen.show(Snapshot::default());
         let text = drawn(&screen, 80, 12);
