@@ -2,9 +2,10 @@
 //! run, or parsed where it needs a machine of the reader's.
 
 use crate::common::{
-    Checked as _, PINFOLD, ROOT, Sandbox, WITHOUT_CLAIMS, pinfold, split_words, take_turn,
+    Checked as _, PINFOLD, ROOT, Sandbox, WITHOUT_CLAIMS, pinfold, split_words, take_turn, until,
 };
 use pinfold_host::process::{Spawn, Stdio};
+use pinfold_host::{Host as _, LiveHost};
 
 const PAGES: [&str; 6] = [
     "README.md",
@@ -49,7 +50,7 @@ fn the_commands_of_readme_and_guide_work() {
     let state = sandbox.root();
     let commands = PAGES.map(commands);
     assert!(commands.iter().all(|page| page.len() >= 5), "{commands:?}");
-    let host = pinfold_host::LiveHost::new().expect("a host");
+    let host = LiveHost::new().expect("a host");
     let facts = pinfold_emulate::Facts::find(&host).expect("facts");
     let cores = pinfold_host::Host::affinity(&host, pinfold_model::Tid(0)).expect("a mask").len();
     let has_vnodes = pinfold_emulate::best(&facts).is_some() && cores > 1;
@@ -80,7 +81,14 @@ fn the_commands_of_readme_and_guide_work() {
             let task = Spawn::new(PINFOLD).args(&arguments).stdin(Stdio::Null).stdout(Stdio::Null);
             let task =
                 task.env(WITHOUT_CLAIMS, "true").stderr(Stdio::Null).die_with_parent(true).start();
-            background.push((line, task.expect("starts")));
+            let mut task = task.expect("starts");
+            // Its command runs, or it was refused: else its node may end before it has begun.
+            let children = format!("/proc/{0}/task/{0}/children", task.pid());
+            until(|| {
+                let has_command = host.read_text(&children).is_ok_and(|text| !text.is_empty());
+                has_command || task.try_wait().is_ok_and(|status| status.is_some())
+            });
+            background.push((line, task));
             continue;
         }
         let output = pinfold(&arguments);
