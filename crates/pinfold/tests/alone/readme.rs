@@ -4,7 +4,7 @@
 use crate::common::{
     Checked as _, PINFOLD, ROOT, Sandbox, WITHOUT_CLAIMS, pinfold, split_words, take_turn, until,
 };
-use pinfold_host::process::{Spawn, Stdio};
+use pinfold_host::process::{Child, Spawn, Stdio};
 use pinfold_host::{Host as _, LiveHost};
 
 const PAGES: [&str; 6] = [
@@ -41,6 +41,15 @@ fn from_root(word: &String) -> String {
     } else {
         word.clone()
     }
+}
+
+/// Until its command runs, or it was refused: else its node may end before it has begun.
+fn wait_for_command(host: &LiveHost, task: &mut Child) {
+    let children = format!("/proc/{0}/task/{0}/children", task.pid());
+    until(|| {
+        let has_command = host.read_text(&children).is_ok_and(|text| !text.is_empty());
+        has_command || task.try_wait().is_ok_and(|status| status.is_some())
+    });
 }
 
 #[test]
@@ -82,12 +91,7 @@ fn the_commands_of_readme_and_guide_work() {
             let task =
                 task.env(WITHOUT_CLAIMS, "true").stderr(Stdio::Null).die_with_parent(true).start();
             let mut task = task.expect("starts");
-            // Its command runs, or it was refused: else its node may end before it has begun.
-            let children = format!("/proc/{0}/task/{0}/children", task.pid());
-            until(|| {
-                let has_command = host.read_text(&children).is_ok_and(|text| !text.is_empty());
-                has_command || task.try_wait().is_ok_and(|status| status.is_some())
-            });
+            wait_for_command(&host, &mut task);
             background.push((line, task));
             continue;
         }
