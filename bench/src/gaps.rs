@@ -356,7 +356,7 @@ impl Bench {
         let mut watch = gaps::start(&self.host, &SystemClock, &[(task, Role::Task)], OVER_NS)?;
         // The result counts from here.
         let ready_ns = SystemClock.now_ns();
-        let machines = self.machines();
+        let machines = self.machines()?;
         child.stdin().ok_or("no input")?.write_all(b"\n")?;
         let text = thread::scope(|scope| {
             let reading = scope.spawn(move || {
@@ -392,11 +392,9 @@ impl Bench {
         Ok(stat.ok_or_else(|| format!("{} is not there", paths::process_stat(tid)))?.task())
     }
 
-    fn machines(&self) -> BTreeMap<Tid, String> {
-        let running = hypervisors::running(&self.host).unwrap_or_default().into_iter();
-        running
-            .filter_map(|machine| Some((machine.pid, machine.plain_name()?.to_owned())))
-            .collect()
+    fn machines(&self) -> Result<BTreeMap<Tid, String>, Failure> {
+        let running = hypervisors::running(&self.host)?.into_iter();
+        Ok(running.map(|machine| (machine.pid, machine.name_or_pid())).collect())
     }
 }
 

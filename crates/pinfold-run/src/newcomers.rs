@@ -99,7 +99,7 @@ impl<'a> Newcomers<'a> {
         if is_of_libvirt(host, machine) || was_placed(journals, task)? {
             return Ok(true);
         }
-        let name = machine.plain_name().map_or_else(|| format!("vm-{}", task.tid), str::to_owned);
+        let name = machine.name_or_pid();
         let named = Named { name: &name, uuid: "", xml: None };
         let asked = domains::asked(named, self.path, domains::read(self.path));
         let attempts = self.attempts.entry(task).or_default();

@@ -194,8 +194,7 @@ impl Vm {
 /// The name in a machine's command line, or one with its process ID.
 fn name_of(host: &LiveHost, pid: Tid) -> String {
     let machine = hypervisors::machine_of(host, pid);
-    let name = machine.as_ref().and_then(|machine| machine.plain_name());
-    name.map_or_else(|| format!("vm-{pid}"), str::to_owned)
+    machine.map_or_else(|| format!("vm-{pid}"), |machine| machine.name_or_pid())
 }
 
 impl ManagedDomain {

@@ -7,7 +7,7 @@ use pinfold_model::text::counted;
 use pinfold_model::{Tid, Topology, shown};
 use pinfold_top::{Machine, RecordError, Replay, Sampler, Snapshot, Thread, VnodeSample, to_line};
 use pinfold_vm::{hypervisors, threads};
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::emulate::ipc::{self, Ask};
 use crate::{Exit, Failure, claims, host, inputs, status};
@@ -122,39 +122,47 @@ impl<'h> LiveSource<'h> {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The vnodes of the platform that is up; none if it does not answer.
-    fn vnodes(&mut self) -> Vec<VnodeSample> {
-        let state = host::existing_state(self.state).ok().flatten();
-        let answer = state.and_then(|state| ipc::ask(&state, &Ask::Status).ok().flatten());
-        let status = answer.and_then(|answer| answer.status().ok());
-        self.has_platform = status.is_some();
-        status.map(|status| vnode_samples(&status)).unwrap_or_default()
+    /// The CPUs of the vnodes, if a platform is up.
+    fn vnodes(&mut self) -> Result<Vec<VnodeSample>, Failure> {
+        self.has_platform = false;
+        let Some(state) = host::existing_state(self.state)? else { return Ok(Vec::new()) };
+        let Some(answer) = ipc::ask(&state, &Ask::Status)? else { return Ok(Vec::new()) };
+        let status: PlatformStatus = serde_json::from_value(answer.status()?)
+            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+        self.has_platform = true;
+        Ok(status.vnodes.into_iter().flat_map(VnodeStatus::into_samples).collect())
     }
 }
 
-/// The CPUs of all vnodes in a status of the platform.
-fn vnode_samples(status: &Value) -> Vec<VnodeSample> {
-    let list = |value: &Value, key: &str| {
-        value.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
-    };
-    let mut samples = Vec::new();
-    for vnode in list(status, "vnodes") {
-        let name = vnode.get("vnode").and_then(Value::as_str).unwrap_or_default();
-        for core in list(&vnode, "cores") {
-            let number = |key: &str| core.get(key).and_then(Value::as_f64);
-            samples.push(VnodeSample {
-                name: name.to_owned(),
-                cpu: core
-                    .get("pu")
-                    .and_then(Value::as_u64)
-                    .and_then(|pu| pu.try_into().ok())
-                    .unwrap_or(0),
-                requested: number("asked").unwrap_or(1.0),
-                achieved: number("got"),
-            });
-        }
+/// What is shown of the status of a platform.
+#[derive(Deserialize)]
+struct PlatformStatus {
+    vnodes: Vec<VnodeStatus>,
+}
+
+#[derive(Deserialize)]
+struct VnodeStatus {
+    vnode: String,
+    cores: Vec<CoreStatus>,
+}
+
+#[derive(Deserialize)]
+struct CoreStatus {
+    pu: u32,
+    asked: f64,
+    got: Option<f64>,
+}
+
+impl VnodeStatus {
+    fn into_samples(self) -> impl Iterator<Item = VnodeSample> {
+        let name = self.vnode;
+        self.cores.into_iter().map(move |core| VnodeSample {
+            name: name.clone(),
+            cpu: core.pu,
+            requested: core.asked,
+            achieved: core.got,
+        })
     }
-    samples
 }
 
 impl Source for LiveSource<'_> {
@@ -162,7 +170,13 @@ impl Source for LiveSource<'_> {
         let is_due = self.round.is_multiple_of(REFRESH);
         let mut snapshot = self.sampler.sample(SystemClock.now_ns());
         if is_due || self.has_platform {
-            snapshot.vnodes = self.vnodes();
+            match self.vnodes() {
+                Ok(vnodes) => snapshot.vnodes = vnodes,
+                Err(failure) => {
+                    let note = format!("the vnodes cannot be read: {}", failure.message);
+                    snapshot.notes.push(note);
+                }
+            }
         }
         if is_due {
             snapshot.claims = self.claims();
@@ -245,10 +259,9 @@ fn find_machines(host: &LiveHost, state: &str) -> Result<(Vec<Machine>, Vec<Stri
                 continue;
             }
         };
-        let name = machine.spec.name.as_deref().filter(|name| !name.is_empty());
         let placement = placements.iter().find(|placement| placement.process == pid);
         machines.push(Machine {
-            name: name.map_or_else(|| format!("vm-{pid}"), |name| shown::name(name).to_string()),
+            name: machine.name_or_pid(),
             pid,
             threads: found
                 .threads

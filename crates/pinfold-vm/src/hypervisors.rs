@@ -84,6 +84,11 @@ impl Running {
         let name = self.spec.name.as_deref()?;
         (name.len() <= LONGEST && starts(name) && name.chars().all(is_plain)).then_some(name)
     }
+
+    /// That name, or one with its process ID.
+    pub fn name_or_pid(&self) -> String {
+        self.plain_name().map_or_else(|| format!("vm-{}", self.pid), str::to_owned)
+    }
 }
 
 fn is_plain(letter: char) -> bool {

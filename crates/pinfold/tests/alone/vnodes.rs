@@ -669,6 +669,9 @@ fn what_a_vnode_achieves_is_measured() {
     let sandbox = Sandbox::new();
     sandbox.refuse(&["emulate", "verify", "a"], 1, "no platform is up");
     let Some(stage) = TestPlatform::set("verify", "stall", "50%") else { return };
+    let shown = stage.sandbox.print_json(&["top", "--once", "--json"]);
+    assert_eq!(shown["vnodes"][0]["name"], stage.name.as_str(), "{shown}");
+    assert_eq!(shown["vnodes"][0]["requested"], 0.5, "{shown}");
     let stranger = stage.emulate(&["verify", "nobody"]);
     assert_eq!(stranger.status.code(), Some(2));
     assert!(stranger.stderr_text().contains("no vnode \"nobody\""), "{}", stranger.stderr_text());
