@@ -6,15 +6,15 @@
 //! Tests that fail, if they are few, run once more with nothing beside them. Those that pass then are
 //! listed as unstable: a busy machine is no fault, but it is not hidden either.
 //!
-//! Tests are built once and run in two lanes: in the second are programs that mostly wait, for
-//! daemons, guests and programs that sleep, in folders of their own. The first has all others,
-//! one after the other, as `cargo test` does.
+//! Tests are built once and run in three lanes, each one program after the other, as `cargo test`
+//! does: the lab's guests, programs that mostly wait (for daemons, guests and programs that sleep,
+//! in folders of their own), and all others.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crate::dist;
 use crate::packages::{ensure, Purpose};
@@ -110,39 +110,51 @@ fn docs(root: &Path) -> Result<(), String> {
     run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
-/// Test programs of the second lane, by name: each starts its own daemons or machines, and makes no
-/// assumptions about the rest of the machine.
-const WAITING: [&str; 3] = ["slurm", "vm", "waiting"];
+/// Test programs of the lanes beside the first, by name: each starts its own daemons or machines,
+/// and makes no assumptions about the rest of the machine.
+const LANES: [&[&str]; 2] = [&["lab"], &["slurm", "vm", "waiting"]];
 
-/// Builds all tests and runs them in two lanes, then the documentation tests.
+/// Builds all tests and runs them in three lanes, then the documentation tests.
 fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
     // Build errors are reported by the lanes.
     if run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]).is_err() {
         counts.failed += 1;
         return Ok(());
     }
-    let names = test_files(root)?;
-    let of_lane = |is_waiting: bool| {
-        let names = names.iter().filter(|name| WAITING.contains(&name.as_str()) == is_waiting);
-        names.flat_map(|name| vec!["--test".to_string(), name.clone()]).collect::<Vec<_>>()
-    };
-    let (first, second) = (of_lane(false), of_lane(true));
-    let path = root.to_path_buf();
-    let waiting = thread::spawn(move || {
-        let mut lines = Vec::new();
-        cargo_test(&path, &second, &[], &mut |line| lines.push(line)).map(|good| (good, lines))
-    });
+    let mut first = test_files(root)?;
+    first.retain(|name| !LANES.concat().contains(&name.as_str()));
+    let lanes = LANES.map(|names| start_lane(root, options(names)));
     let mut words = of_units(root)?;
-    words.extend(first);
-    let good = cargo_test(root, &words, &[], &mut |line| received(&line, counts))?;
-    let (also_good, lines) = waiting.join().map_err(|_| "a lane panicked".to_string())??;
-    lines.iter().for_each(|line| received(line, counts));
-    counts.end_of_programs(good && also_good);
+    words.extend(options(&first));
+    let mut good = cargo_test(root, &words, &[], &mut |line| received(&line, counts))?;
+    for lane in lanes {
+        let (is_good, lines) = lane.join().map_err(|_| "a lane panicked".to_string())??;
+        lines.iter().for_each(|line| received(line, counts));
+        good &= is_good;
+    }
+    counts.end_of_programs(good);
     run_again(root, counts)?;
     let doc = ["--doc".to_string()];
     let good = cargo_test(root, &doc, &[], &mut |line| received(&line, counts))?;
     counts.end_of_programs(good);
     Ok(())
+}
+
+/// What chooses test programs by name.
+fn options(names: impl IntoIterator<Item = impl ToString>) -> Vec<String> {
+    names.into_iter().flat_map(|name| vec!["--test".to_string(), name.to_string()]).collect()
+}
+
+/// Whether all tests of a lane passed, and what it printed.
+type Lane = JoinHandle<Result<(bool, Vec<String>), String>>;
+
+/// Runs programs beside others; what they print is kept until the end.
+fn start_lane(root: &Path, words: Vec<String>) -> Lane {
+    let root = root.to_path_buf();
+    thread::spawn(move || {
+        let mut lines = Vec::new();
+        cargo_test(&root, &words, &[], &mut |line| lines.push(line)).map(|good| (good, lines))
+    })
 }
 
 /// The unit tests of all packages.
@@ -251,15 +263,15 @@ fn cargo_test(
 mod tests {
     use std::path::Path;
 
-    use super::{binaries, test_files, WAITING};
+    use super::{binaries, test_files, LANES};
 
     #[test]
-    fn each_test_of_the_second_lane_is_there() {
+    fn each_test_of_a_lane_is_there() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let names = test_files(root).unwrap();
         assert!(names.contains("alone") && names.contains("corpus"), "{:?}", names);
-        for name in &WAITING {
-            assert!(names.contains(*name), "there is no test {}", name);
+        for name in LANES.concat() {
+            assert!(names.contains(name), "there is no test {}", name);
         }
         let mut binaries = binaries(root).unwrap();
         binaries.sort();

@@ -571,6 +571,10 @@ impl Placement {
         around: Surroundings<'_, '_>,
         journal: &mut Journal<'_>,
     ) -> Vec<WatchEvent> {
+        // A libvirt that is only slow would fail the plan, and then its undo: it gets its usual time
+        // where no real-time policy waits for a heartbeat.
+        let patient = if self.guard.is_none() { host::live().ok() } else { None };
+        let host = patient.as_ref().unwrap_or(host);
         let (plan, watcher) = (&mut self.plan, &mut self.watcher);
         let done = replan::follow_change(host, around, plan, watcher, journal);
         let record = journal.record();
