@@ -186,6 +186,8 @@ paths! {
     kernel_release() = "/proc/sys/kernel/osrelease";
     /// A sysctl below `kernel`, such as `sched_rt_runtime_us` or `numa_balancing`.
     sysctl_kernel(name: &str) = "/proc/sys/kernel/{name}";
+    /// The Unix sockets of this network namespace, with their paths.
+    net_unix() = "/proc/net/unix";
     /// Boot parameters of the kernel.
     kernel_cmdline() = "/proc/cmdline";
     /// Processor description.

@@ -10,8 +10,10 @@
 //! useless if the list has changed meanwhile.
 //!
 //! Kernel threads that serve the machine from outside its process are found by name: `vhost-PID`
-//! (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`.
+//! (Linux before 6.4, or with `fork_owner=0`) and `kvm-pit/PID`. Other processes that serve its
+//! devices (virtiofsd, swtpm) are found by the sockets that they share with it.
 
+mod back_ends;
 mod process;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use pinfold_host::process::own_uid;
 use pinfold_host::{Host, ThreadList, ThreadSet};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
+use self::back_ends::back_ends;
 use self::process::{
     Descriptors, Task, kernel_threads, numbers, owner_of, program_of, role_by_kernel_name, tasks,
 };
@@ -164,6 +167,7 @@ pub fn discover(
     found.threads.extend(outside);
     number_vhosts(&mut found.threads);
     if let Ok(words) = command_line(host, pid) {
+        found.threads.extend(back_ends(host, found.pid, &words)?);
         let spec = hypervisor.parse(&words).spec();
         found.max_vcpus = found.vcpus.max(spec.max_vcpus.unwrap_or(0));
     }

@@ -4,7 +4,8 @@
 //! pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. The kernel binds the
 //! workers of io_uring (`PF_NO_SETAFFINITY`), which follow their creator.
 
-use pinfold_model::{Finding, Policy, Role, TaskId, VnodeKind};
+use pinfold_model::tunables::partition;
+use pinfold_model::{CpuSet, Finding, IsolationScope, Policy, Role, TaskId, VnodeKind};
 
 use super::real_time;
 use super::step_builder::{Ask, StepBuilder};
@@ -19,6 +20,15 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
             builder.find(tasks::no_place(*task, role));
         }
         let Some(thread) = builder.vnode.thread(role) else { continue };
+        if may_not_have(builder, *task, &thread.pus)? {
+            let text = format!(
+                "thread {} of another process, which serves a device, stays where it is: CPUs {} \
+                 are only for the machine's own process",
+                task.tid, thread.pus
+            );
+            builder.find(Finding::note("threads", text));
+            continue;
+        }
         // Without cgroups, libvirt sets the emulator's mask for the first thread only.
         let is_first = *role != Role::Emulator || *task == builder.vm;
         match builder.target.kept(role).filter(|_| is_first) {
@@ -39,6 +49,22 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
         builder.policy(task, policy, &format!("{role} runs as {policy}"))?;
     }
     Ok(())
+}
+
+/// True for a thread of another user process whose CPUs only the machine's process gets: those of
+/// its partition, and those that all other tasks of the host are kept away from.
+fn may_not_have(
+    builder: &StepBuilder<'_>,
+    task: TaskId,
+    cpus: &CpuSet,
+) -> Result<bool, ApplyError> {
+    let plan = builder.plan;
+    let is_closed = plan.tuning.has(&partition::TUNABLE)
+        || (plan.isolation == IsolationScope::Host && !cpus.is_disjoint(&plan.exclusive));
+    if !is_closed || builder.state.listed.binary_search(&task.tid).is_ok() {
+        return Ok(false);
+    }
+    Ok(builder.state.stat(task.tid)?.is_some_and(|stat| !stat.is_kernel_thread()))
 }
 
 /// Threads that a managed change for a role may affect: for the emulator, all threads in its

@@ -206,7 +206,7 @@ fn kernel_thread_numbers(host: &dyn Host) -> Result<Candidates, VmError> {
 }
 
 /// The entries of a directory that are numbers.
-fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
+pub(super) fn numbers_in(host: &dyn Host, directory: &str) -> Result<Vec<Tid>, HostError> {
     let names = host.list(directory)?;
     Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
 }

@@ -136,6 +136,28 @@ fn finds_kernel_threads_outside_the_process() {
 }
 
 #[test]
+fn finds_the_back_ends_of_its_devices() {
+    let mut host = host(&[(101, "CPU 0/KVM")], &[]);
+    for (pid, name, inode) in [(201, "virtiofsd", 41), (203, "virtiofsd", 42), (205, "ovs", 41)] {
+        host.insert_file(&format!("/proc/{pid}/comm"), format!("{name}\n"));
+        host.insert_link(&format!("/proc/{pid}/fd/5"), &format!("socket:[{inode}]"));
+        for tid in [pid, pid + 1] {
+            host.insert_file(&format!("/proc/{pid}/task/{tid}/stat"), stat(tid, name, 0));
+        }
+    }
+    let line = "0: 00000003 00000000 00000000 0001 03 41 /run/fs.sock\n\
+                0: 00000003 00000000 00000000 0001 03 42 /run/other.sock\n";
+    host.insert_file("/proc/net/unix", line);
+    let found = discover(&host, QEMU, None).unwrap();
+    assert_eq!(roles(&found), ["101 vcpu(0)", "100 emulator"], "no such device");
+    let command = "qemu-system-x86_64\0-chardev\0socket,id=c,path=/run/fs.sock\0-device\0vhost-user-fs-pci,chardev=c\0";
+    host.insert_file("/proc/100/cmdline", command);
+    let found = discover(&host, QEMU, None).unwrap();
+    let with_its_own = ["101 vcpu(0)", "100 emulator", "201 worker", "202 worker"];
+    assert_eq!(roles(&found), with_its_own);
+}
+
+#[test]
 fn recognises_vcpus_in_one_thread() {
     let tree = host(&[(101, "ALL CPUs/TCG")], &[]);
     let mut monitor = Recorded {

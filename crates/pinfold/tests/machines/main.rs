@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod back_ends;
 mod elsewhere;
 mod end_waiter;
 mod exits;
