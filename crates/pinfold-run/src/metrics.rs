@@ -4,6 +4,8 @@
 //! that is slow, idle or sends a too long request is disconnected. The response is the same page
 //! for every request: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
+mod exposition;
+mod gaps;
 mod usage;
 
 use std::io::{ErrorKind, Read, Write};
@@ -15,6 +17,7 @@ use pinfold_host::{ControlSocket, files};
 use pinfold_model::command::quote;
 use pinfold_model::shown;
 
+pub use self::gaps::{GapMetrics, GapThread, MachineGaps};
 pub use self::usage::{MachineTimes, MachineUse, Sampler, ThreadTimes};
 use crate::{Exit, Failure};
 
@@ -274,7 +277,8 @@ mod tests {
 
     fn names(text: &str) -> std::collections::BTreeSet<String> {
         let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
-        words.filter(|word| word.starts_with("pinfold_")).map(str::to_owned).collect()
+        let words = words.filter(|word| word.starts_with("pinfold_"));
+        words.map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned()).collect()
     }
 
     #[test]

@@ -24,7 +24,9 @@ use crate::claims;
 use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
-use crate::metrics::{Counts, MachineUse, Metrics, MetricsAddress, Page, Sampler};
+use crate::metrics::{
+    Counts, GapMetrics, GapThread, MachineUse, Metrics, MetricsAddress, Page, Sampler,
+};
 use crate::newcomers::Newcomers;
 use crate::replan::Surroundings;
 use crate::rt_watchdog::{Guard, Supervision};
@@ -59,6 +61,8 @@ pub struct Options<'o> {
     pub domains: Option<&'o str>,
     /// Where metrics are served.
     pub metrics: MetricsAddress<'o>,
+    /// The shortest gap of which the metrics count the causes (ns); `None` to observe none.
+    pub gaps_over_ns: Option<u64>,
     /// What happens to threads that another program moves.
     pub on_drift: OnDrift,
     /// True to plan changed machines as if the host had no other owners of CPUs.
@@ -79,6 +83,7 @@ pub struct Options<'o> {
 ///     sockets: &[],
 ///     domains: None,
 ///     metrics: MetricsAddress { socket: None, port: None },
+///     gaps_over_ns: None,
 ///     on_drift: OnDrift::Restore,
 ///     ignores_claims: false,
 /// };
@@ -117,6 +122,7 @@ pub fn watch(
         claims_at: 0,
         pool: None,
         is_served: metrics.is_served(),
+        gaps: options.gaps_over_ns.map(GapMetrics::start).transpose()?,
         newcomers_at: None,
     };
     refuse_elsewhere(&host, &journals)?;
@@ -194,6 +200,7 @@ struct WatcherState<'a> {
     pool: Option<Use>,
     // Metrics are served.
     is_served: bool,
+    gaps: Option<GapMetrics>,
     // When machines that were started by hand are searched again.
     newcomers_at: Option<u64>,
 }
@@ -411,7 +418,7 @@ impl WatcherState<'_> {
     fn page(&mut self) -> Page {
         let mut page = Page { pool: self.pool.clone(), ..Page::default() };
         let now = SystemClock.now_ns();
-        for placement in self.placements.values_mut() {
+        for (id, placement) in &mut self.placements {
             let Placement { counts, plan, sampler, watcher, .. } = &mut *placement;
             let times = sampler.sample(self.host, watcher.target(), now).clone();
             page.machines.push(MachineUse {
@@ -420,6 +427,7 @@ impl WatcherState<'_> {
                 strategy: plan.strategy.clone(),
                 is_degraded: placement.is_degraded(),
                 times,
+                gaps: self.gaps.as_ref().and_then(|gaps| gaps.of(id)),
             });
             page.counts.push(placement.counts.clone());
         }
@@ -485,6 +493,7 @@ impl WatcherState<'_> {
     /// True if there is a new subscription: threads created before it show in the link counts,
     /// which are checked without waiting.
     fn follow(&mut self) -> bool {
+        self.follow_gaps();
         let watchers = || self.placements.values().map(|placement| &placement.watcher);
         let threads = watchers().flat_map(|watcher| watcher.threads().iter().copied()).collect();
         let files = watchers().flat_map(Watcher::files).cloned();
@@ -492,6 +501,22 @@ impl WatcherState<'_> {
         let (is_new, findings) = self.receiver.follow(&threads, &files);
         findings.iter().for_each(|finding| say(&finding.to_string()));
         is_new
+    }
+
+    /// The gaps of all threads of the placements are observed.
+    fn follow_gaps(&self) {
+        let Some(gaps) = &self.gaps else { return };
+        let mut threads = Vec::new();
+        for (id, placement) in &self.placements {
+            threads.extend(
+                placement.watcher.target().threads.iter().map(|(task, role)| GapThread {
+                    task: *task,
+                    role: role.clone(),
+                    id: id.clone(),
+                }),
+            );
+        }
+        gaps.follow(threads);
     }
 
     fn log_once(&mut self, text: &str) {

@@ -77,6 +77,20 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All words of [`Cause::word`].
+    pub const WORDS: [&str; 10] = [
+        "irq",
+        "softirq",
+        "qemu",
+        "thread",
+        "kworker",
+        "idle-exit",
+        "quota",
+        "stopped",
+        "blocked",
+        "below",
+    ];
+
     /// The word for metrics: a fixed list.
     #[must_use]
     pub fn word(&self) -> &'static str {

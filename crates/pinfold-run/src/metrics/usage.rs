@@ -15,7 +15,8 @@ use pinfold_claims::Use;
 use pinfold_host::{Host, cpu_groups, mountinfo, paths, schedstat};
 use pinfold_model::{Role, Tid};
 
-use super::label;
+use super::exposition::{head, line, seconds};
+use super::{MachineGaps, gaps, label};
 
 /// Two pages within this time have the same times (ns): each reads the files of all threads.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -61,6 +62,8 @@ pub struct MachineUse {
     pub is_degraded: bool,
     /// Its times.
     pub times: MachineTimes,
+    /// Its gaps; `None` if they are not observed, or not yet.
+    pub gaps: Option<MachineGaps>,
 }
 
 /// A thread at the last sample.
@@ -209,6 +212,8 @@ pub(super) fn page(pool: Option<&Use>, machines: &[MachineUse]) -> String {
         }
     }
     role_part(&mut text, machines);
+    let with_gaps = machines.iter().filter_map(|one| Some((labels(one), one.gaps.as_ref()?)));
+    gaps::page(&mut text, &with_gaps.collect());
     text
 }
 
@@ -251,20 +256,8 @@ fn role_part(text: &mut String, machines: &[MachineUse]) {
     }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    text.push_str(&format!("# HELP {name} {help}.\n# TYPE {name} {kind}\n"));
-}
-
-fn line(text: &mut String, name: &str, labels: &str, value: &str) {
-    text.push_str(&format!("{name}{{{labels}}} {value}\n"));
-}
-
 fn labels(one: &MachineUse) -> String {
     format!("id=\"{}\",vm=\"{}\"", label(&one.id), label(&one.vm))
-}
-
-fn seconds(ns: u64) -> String {
-    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
 #[cfg(test)]

@@ -590,6 +590,7 @@ pub struct UndoArgs {
 
 /// `pinfold watch`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("served").args(["metrics", "metrics_port"]).multiple(true))]
 pub struct WatchArgs {
     /// Watch only the placements of this machine or group (name or process ID), or the placement
     /// with this ID [default: all]
@@ -620,6 +621,10 @@ pub struct WatchArgs {
     /// Also serve metrics at this port of 127.0.0.1, for every local user
     #[arg(long, value_name = "PORT")]
     pub metrics_port: Option<u16>,
+    /// Add to the metrics how long threads could run and did not, and the causes of gaps of at
+    /// least DURATION. It needs root and a kernel with BTF
+    #[arg(long, value_name = "DURATION", requires = "served")]
+    pub gaps: Option<String>,
 }
 
 /// `pinfold journal`.

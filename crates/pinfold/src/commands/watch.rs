@@ -14,6 +14,8 @@ use crate::output::{self, data, show};
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
     let metrics =
         MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
+    let gaps_over_ns =
+        arguments.gaps.as_deref().map(|over| time::parse_ns("--gaps", over)).transpose()?;
     ended::clear_up(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
@@ -21,6 +23,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         only: arguments.id.as_deref(),
         sockets: &arguments.sockets.0,
         metrics,
+        gaps_over_ns,
         domains: arguments.domains.as_deref(),
         on_drift: arguments.drift.into(),
         ignores_claims: arguments.ignore_claims,

@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use crate::common::machine::{Machine, start_quietly};
-use crate::common::{Sandbox, assert_parts, is_missing, run, until};
-use pinfold_host::files;
-use pinfold_host::process::{Child, Spawn};
+use crate::common::{Sandbox, assert_parts, is_missing, run, skip, until};
+use pinfold_host::process::{Child, Signaled, Spawn, signal};
+use pinfold_host::{Clock as _, SystemClock, files};
 use serde_json::Value;
 
 const DASHBOARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/dashboards");
@@ -77,7 +77,8 @@ impl Watched {
         let machine = Machine::new("-smp 2")?;
         let port = free_port();
         machine.print(&["apply", "--qmp", &machine.qmp(), "-s", "compact"]);
-        let watch = machine.start_logged(&["watch", "--metrics-port", &port.to_string()]);
+        let watch =
+            machine.start_logged(&["watch", "--gaps", "1ms", "--metrics-port", &port.to_string()]);
         let watched = Self { machine, port, _watch: watch };
         assert!(
             until(|| {
@@ -89,6 +90,30 @@ impl Watched {
         );
         Some(watched)
     }
+}
+
+#[test]
+fn a_machine_that_is_stopped_has_gaps_of_that_cause() {
+    let Some(watched) = Watched::new() else { return };
+    let pid = watched.machine.qemu.pid();
+    let log = || files::read_text(&watched.machine.path("said")).unwrap_or_default();
+    let mut page = String::new();
+    let is_seen = until(|| {
+        page = get(watched.port, "/metrics");
+        let stopped = page.lines().find(|line| line.contains("cause=\"stopped\""));
+        for to_send in [Signaled::Stop, Signaled::Continue] {
+            signal(pid, to_send).expect("a signal");
+            SystemClock.sleep_ns(20_000_000);
+        }
+        stopped.is_some_and(|line| !line.ends_with(" 0.000000000"))
+            || log().contains("no metrics of gaps")
+    });
+    if log().contains("no metrics of gaps") {
+        skip("this kernel lets no gaps be observed");
+        return;
+    }
+    assert!(is_seen, "{page}");
+    assert_parts(&page, &["pinfold_vm_gap_seconds_count{", "le=\"+Inf\""]);
 }
 
 #[test]
@@ -150,8 +175,11 @@ fn prometheus_scrapes_a_watched_machine() {
     count("pinfold_pool_cpus", 3);
     // Some scrapes later a rate has its values.
     count("rate(pinfold_thread_run_seconds_total{role=\"vcpu\"}[1m])", 1);
-    // None of the queries is an error; those without values are about quotas.
+    // None of the queries is an error; those without values are about quotas and gaps.
     let empty: Vec<String> =
         expressions().into_iter().filter(|query| series(port, query) == 0).collect();
-    assert!(empty.iter().all(|query| query.contains("throttled")), "{empty:?}");
+    assert!(
+        empty.iter().all(|query| query.contains("throttled") || query.contains("gap")),
+        "{empty:?}"
+    );
 }

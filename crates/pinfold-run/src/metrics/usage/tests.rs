@@ -92,6 +92,7 @@ fn a_page_has_the_pool_and_the_machines() {
         strategy: "compact".to_owned(),
         is_degraded: true,
         times: MachineTimes { roles: roles.into(), throttled_ns: Some(2_000) },
+        gaps: None,
     };
     let page = page(Some(&pool), &[machine]);
     let own = r#"id="40-7",vm="a\"b""#;
