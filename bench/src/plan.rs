@@ -85,7 +85,8 @@ fn peers(rounds: u32, seed: u64) -> Result<Vec<Times>, Failure> {
     }));
     for (name, change) in changes() {
         contenders.push(Contender::new(&format!("pinfold, {name}"), move || {
-            Ok(time(|| replan(topology, placed, &change)))
+            let mut own = placed.clone();
+            Ok(time(|| replan(topology, &mut own, &change)))
         }));
     }
     pairs::rounds(&mut contenders, rounds, seed)
@@ -150,7 +151,10 @@ fn replanning(
                 continue;
             };
             let times = pairs::rounds(
-                &mut [Contender::new(name, || Ok(time(|| replan(topology, &placed, &change))))],
+                &mut [Contender::new(name, || {
+                    let mut own = placed.clone();
+                    Ok(time(|| replan(topology, &mut own, &change)))
+                })],
                 rounds,
                 seed,
             )?;

@@ -219,6 +219,24 @@ impl CpuSet {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// True if the set has one CPU. Faster than [`Self::len`], as is [`Self::has_at_most`].
+    #[must_use]
+    pub fn is_single(&self) -> bool {
+        matches!(*self.words, [word] if word.is_power_of_two())
+    }
+
+    /// True if the set has no more CPUs than this.
+    #[must_use]
+    pub fn has_at_most(&self, count: usize) -> bool {
+        let mut left = count;
+        self.words.iter().all(|word| {
+            let cpus = word.count_ones() as usize;
+            let fits = cpus <= left;
+            left = left.saturating_sub(cpus);
+            fits
+        })
+    }
+
     /// The CPU with the lowest OS index; `None` for the empty set.
     #[must_use]
     pub fn first(&self) -> Option<PuId> {
@@ -562,6 +580,9 @@ mod tests {
             sum.add(&b);
             prop_assert_eq!(sum, a.union(&b));
             prop_assert!(a.iter().all(|pu| a.contains(pu)) && a.iter().count() == a.len());
+            prop_assert_eq!(a.is_single(), a.len() == 1);
+            prop_assert!(a.has_at_most(a.len()) && (a.is_empty() || !a.has_at_most(a.len() - 1)));
+            prop_assert_eq!(a.has_at_most(b.len()), a.len() <= b.len());
             // Equal sets compare equal, however they were made.
             let mut fewer = a.union(&b);
             b.iter().for_each(|pu| fewer.remove(pu));

@@ -20,7 +20,6 @@ mod occupancy;
 mod seats;
 
 use std::fmt;
-use std::sync::Arc;
 
 use pinfold_model::{CpuSet, Finding, Plan, Request, Role, Topology};
 
@@ -30,9 +29,8 @@ use occupancy::Occupancy;
 /// The placements of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placements {
-    /// One plan for each placement. [`replan()`] returns the same pointer for those that it leaves
-    /// unchanged.
-    pub plans: Vec<Arc<Plan>>,
+    /// One plan for each placement.
+    pub plans: Vec<Plan>,
     /// The CPUs that other owners keep exclusively. They are not changed.
     pub taken: CpuSet,
 }
@@ -41,7 +39,7 @@ impl Placements {
     /// These plans, next to other owners with CPUs of their own.
     #[must_use]
     pub fn new(plans: Vec<Plan>, taken: CpuSet) -> Self {
-        Self { plans: plans.into_iter().map(Arc::new).collect(), taken }
+        Self { plans, taken }
     }
 
     /// The CPUs that no plan and no other owner keeps exclusively, without isolated ones: the
@@ -101,11 +99,9 @@ pub struct Move {
     pub to: CpuSet,
 }
 
-/// The placements after a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The effect of a change on the placements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replan {
-    /// All placements. An arrival is the last plan; a departure removes its plan.
-    pub placements: Placements,
     /// The threads that were placed before and now have CPUs that they did not have.
     pub moves: Vec<Move>,
     /// Threads with fewer CPUs than before, none of them new.
@@ -145,14 +141,15 @@ impl fmt::Display for ReplanError {
 
 impl std::error::Error for ReplanError {}
 
-/// The placements after a change, with as few moves of threads as possible. The topology is that
-/// after the change.
+/// Changes the placements with as few moves of threads as possible. An arrival becomes the last
+/// plan; a departure removes its plan. The topology is that after the change.
 ///
 /// # Errors
 /// [`ReplanError`] if an arrival fits nowhere, or the change names what the placements do not have.
+/// The placements are then unchanged.
 pub fn replan(
     topology: &Topology,
-    placements: &Placements,
+    placements: &mut Placements,
     change: &Change,
 ) -> Result<Replan, ReplanError> {
     let mut state = Occupancy::new(topology, placements);
@@ -163,25 +160,5 @@ pub fn replan(
         Change::Removed { vnode, role } => state.remove_thread(vnode, role)?,
         Change::Host => state.leave_lost_cpus(),
     }
-    Ok(state.finish(placements))
-}
-
-/// The threads of both plans that lost CPUs, each with whether it has new ones instead.
-fn changes(before: &Plan, after: &Plan) -> Vec<(Move, bool)> {
-    let mut found = Vec::new();
-    for old in &before.vnodes {
-        let Some(new) = after.vnodes.iter().find(|vnode| vnode.name == old.name) else { continue };
-        for from in &old.threads {
-            let to = new.threads.iter().find(|thread| thread.role == from.role);
-            let Some(to) = to.filter(|to| !from.pus.is_subset(&to.pus)) else { continue };
-            let changed = Move {
-                vnode: old.name.clone(),
-                role: from.role.clone(),
-                from: from.pus.clone(),
-                to: to.pus.clone(),
-            };
-            found.push((changed, !to.pus.is_subset(&from.pus)));
-        }
-    }
-    found
+    Ok(state.finish())
 }

@@ -7,7 +7,6 @@
 //! the present one in its journal, so an undo leads back to the state before the first plan.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use pinfold_apply::{Header, Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
 use pinfold_host::LiveHost;
@@ -158,23 +157,20 @@ pub fn plan_again(
     change: &MachineChange,
 ) -> Result<Plan, Failure> {
     let name = plans::single(plan)?.name.clone();
-    let mut best: Option<Replan> = None;
+    let mut best: Option<(Plan, Replan)> = None;
     let avoided = planning::avoided(others, topology, &[&name]);
     for avoided in avoided.iter().chain([&CpuSet::new()]) {
         let found = change_all(topology, plan, avoided, change)?;
-        let is_better = |known: &Replan| found.findings.len() < known.findings.len();
+        let is_better = |(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len();
         if best.as_ref().is_none_or(is_better) {
             best = Some(found);
         }
-        if best.as_ref().is_some_and(|found| found.findings.is_empty()) {
+        if best.as_ref().is_some_and(|(_, found)| found.findings.is_empty()) {
             break;
         }
     }
-    let found = best.ok_or_else(|| Failure::new(Exit::Host, "there is no plan for the machine"))?;
-    let [new] = found.placements.plans.as_slice() else {
-        return Err(Failure::new(Exit::Host, "there is no plan for the machine"));
-    };
-    let mut new = Plan::clone(new);
+    let (mut new, found) =
+        best.ok_or_else(|| Failure::new(Exit::Host, "there is no plan for the machine"))?;
     new.findings.retain(|finding| finding.subject != "degraded");
     new.findings.extend(found.findings);
     planning::report_in(others, &mut new);
@@ -187,7 +183,7 @@ fn change_all(
     plan: &Plan,
     avoided: &CpuSet,
     change: &MachineChange,
-) -> Result<Replan, Failure> {
+) -> Result<(Plan, Replan), Failure> {
     let vnode = plans::single(plan)?;
     // What the machine has stays; a new thread gets no CPU that the request avoids, not even one
     // where the emulator runs.
@@ -203,23 +199,19 @@ fn change_all(
     let lost = (!change.stranded.is_empty()).then_some(Change::Host);
     let added = change.added.iter();
     let added = added.map(|(_, role)| Change::Added { vnode: name(), role: role.clone() });
-    let mut found = Replan {
-        placements: Placements::new(vec![plan.clone()], stays),
-        moves: Vec::new(),
-        narrowed: Vec::new(),
-        findings: Vec::new(),
-    };
+    let mut placements = Placements::new(vec![plan.clone()], stays);
+    let mut found = Replan::default();
     for one in removed.chain(lost).chain(added) {
         if matches!(one, Change::Added { .. }) {
-            found.placements.taken.clone_from(&taken);
+            placements.taken.clone_from(&taken);
         }
-        found = replan(topology, &found.placements, &one)
+        found = replan(topology, &mut placements, &one)
             .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     }
-    for thread in found.placements.plans.iter_mut().flat_map(|plan| {
-        let plan = Arc::make_mut(plan);
-        plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads)
-    }) {
+    let new = placements.plans.pop();
+    let mut new =
+        new.ok_or_else(|| Failure::new(Exit::Host, "there is no plan for the machine"))?;
+    for thread in new.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
         if let Some((_, cpus)) = change.moved.values().find(|(role, _)| *role == thread.role)
             && !is_placed(&thread.role)
         {
@@ -227,7 +219,7 @@ fn change_all(
             thread.pus.clone_from(cpus);
         }
     }
-    Ok(found)
+    Ok((new, found))
 }
 
 /// The number of threads of both plans that the new one moves, except those that the owner moved.

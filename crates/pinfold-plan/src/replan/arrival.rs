@@ -1,7 +1,5 @@
 //! Places machines that come, on the CPUs that the others leave.
 
-use std::sync::Arc;
-
 use pinfold_model::{CpuSet, Finding, MAX_VCPUS, Plan, Request, VcpuCount, Work};
 
 use super::ReplanError;
@@ -24,7 +22,7 @@ pub(super) fn place(
     let kept = state.kept.union(&gone);
     let planned = around(state, strategy, request, &kept).map_err(ReplanError::Arrival)?;
     let exclusive = planned.exclusive.clone();
-    state.plans.push(Arc::new(planned));
+    state.plans.push(planned);
     state.count();
     state.leave_to(state.plans.len() - 1, &exclusive);
     Ok(())

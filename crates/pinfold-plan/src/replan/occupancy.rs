@@ -1,6 +1,6 @@
 //! Which CPUs of a host are kept, and by which thread, while a new placement is made.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
@@ -8,7 +8,7 @@ use pinfold_model::{
     VnodePlan,
 };
 
-use super::{Placements, Replan, ReplanError, changes};
+use super::{Move, Placements, Replan, ReplanError};
 use crate::analysis::fit;
 use crate::cores::available::Index;
 use crate::guest::topology::flat;
@@ -29,30 +29,54 @@ pub(super) enum Unit {
 }
 
 /// A thread of the placements, by index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub plan: usize,
     pub vnode: usize,
     pub thread: usize,
 }
 
+/// What a change replaced.
+enum Former {
+    /// The CPUs of a thread, and the reason if that is another now.
+    Thread(Place, CpuSet, Option<String>),
+    /// The exclusive and the housekeeping CPUs of a plan.
+    Plan(usize, CpuSet, CpuSet),
+}
+
+/// A state of the placements to which [`Occupancy::restore`] returns.
+pub(super) struct Mark {
+    changes: usize,
+    kept: CpuSet,
+    exclusive: CpuSet,
+}
+
 /// The placements while they are changed.
-#[derive(Clone)]
+///
+/// They are changed in place and what was there before is recorded: a host has hundreds of plans,
+/// and a change narrows the masks of most of them but copies none.
 pub(super) struct Occupancy<'a> {
     pub topology: &'a Topology,
-    pub index: Arc<Index<'a>>,
-    pub plans: Vec<Arc<Plan>>,
-    taken: CpuSet,
+    pub index: Index<'a>,
+    pub plans: &'a mut Vec<Plan>,
     /// The CPUs that are online, allowed, and not taken by another owner.
     pub available: CpuSet,
     /// The CPUs that plans keep exclusively or on which a vCPU has its only CPU.
     pub kept: CpuSet,
     /// The CPUs that plans keep exclusively.
     exclusive: CpuSet,
+    /// True if a vCPU may be without a CPU of its own.
+    may_be_degraded: bool,
+    /// What was replaced, oldest first.
+    formers: Vec<Former>,
+    /// The plan with another number of threads than before.
+    resized: Option<usize>,
+    /// The thread that was not placed before.
+    added: Option<Place>,
 }
 
 impl<'a> Occupancy<'a> {
-    pub fn new(topology: &'a Topology, placements: &Placements) -> Self {
+    pub fn new(topology: &'a Topology, placements: &'a mut Placements) -> Self {
         let usable = topology.online().intersection(&topology.allowed);
         let available = match usable.difference(&placements.taken) {
             none if none.is_empty() => usable,
@@ -60,12 +84,15 @@ impl<'a> Occupancy<'a> {
         };
         let mut state = Self {
             topology,
-            index: Arc::new(Index::from_topology(topology)),
-            plans: placements.plans.clone(),
-            taken: placements.taken.clone(),
+            index: Index::from_topology(topology),
+            plans: &mut placements.plans,
             available,
             kept: CpuSet::new(),
             exclusive: CpuSet::new(),
+            may_be_degraded: false,
+            formers: Vec::new(),
+            resized: None,
+            added: None,
         };
         state.count();
         state
@@ -74,13 +101,16 @@ impl<'a> Occupancy<'a> {
     /// Determines anew which CPUs are kept.
     pub fn count(&mut self) {
         let (mut kept, mut exclusive) = (CpuSet::new(), CpuSet::new());
-        for plan in &self.plans {
+        for plan in self.plans.iter() {
             exclusive.add(&plan.exclusive);
             for vnode in plan.vnodes.iter().filter(|vnode| unit(plan, vnode) != Unit::Nothing) {
-                vnode
-                    .vcpus()
-                    .filter(|thread| has_own_cpu(thread))
-                    .for_each(|thread| kept.add(&thread.pus));
+                for thread in vnode.vcpus() {
+                    if is_degraded(thread) {
+                        self.may_be_degraded = true;
+                    } else if thread.pus.is_single() {
+                        kept.add(&thread.pus);
+                    }
+                }
             }
         }
         kept.add(&exclusive);
@@ -101,8 +131,8 @@ impl<'a> Occupancy<'a> {
     pub fn homes(&self, unit: Unit) -> CpuSet {
         let widest = if unit == Unit::Core { self.index.widest_core } else { 1 };
         let mut homes = CpuSet::new();
-        for plan in &self.plans {
-            for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.len() <= widest) {
+        for plan in self.plans.iter() {
+            for (_, thread) in plan.threads().filter(|(_, thread)| thread.pus.has_at_most(widest)) {
                 homes.add(&thread.pus);
             }
         }
@@ -119,9 +149,9 @@ impl<'a> Occupancy<'a> {
     pub fn last_cpus(&self, most: usize) -> CpuSet {
         let threads = self.plans.iter().flat_map(|plan| plan.threads());
         let masks = threads.map(|(_, thread)| &thread.pus);
-        let masks = masks.filter(|mask| mask.len() <= most && mask.is_disjoint(&self.kept));
+        let masks = masks.filter(|mask| mask.has_at_most(most) && mask.is_disjoint(&self.kept));
         let mut masks: Vec<&CpuSet> = masks.collect();
-        masks.sort_by_key(|mask| mask.len());
+        masks.sort_by_cached_key(|mask| mask.len());
         let mut last = CpuSet::new();
         for mask in masks {
             if mask.is_disjoint(&last)
@@ -182,7 +212,8 @@ impl<'a> Occupancy<'a> {
             self.plans.remove(place.plan);
         } else {
             let freed = self.own_units(place, self.vnode(place).threads.iter());
-            let plan = Arc::make_mut(&mut self.plans[place.plan]);
+            self.resized = Some(place.plan);
+            let plan = &mut self.plans[place.plan];
             plan.vnodes.remove(place.vnode);
             release(plan, &freed);
         }
@@ -203,21 +234,18 @@ impl<'a> Occupancy<'a> {
                 CpuSet::new()
             }
         };
-        let plan = Arc::make_mut(&mut self.plans[place.plan]);
-        let vnode = &mut plan.vnodes[place.vnode];
+        self.resized = Some(place.plan);
+        let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
         vnode.threads.remove(place.thread);
         if role.is_vcpu() {
             set_guest(vnode);
             // The emulator on the siblings of the vCPUs leaves with them.
-            let helpers = vnode.threads.iter_mut().filter(|thread| !thread.role.runs_work());
-            for helper in helpers {
-                let rest = helper.pus.difference(&freed);
-                if !rest.is_empty() {
-                    helper.pus = rest;
-                }
-            }
-            let used = plan.pus();
-            release(plan, &freed.difference(&used));
+            let helpers = vnode.threads.iter().enumerate();
+            let helpers = helpers.filter(|(_, thread)| !thread.role.runs_work());
+            let helpers = helpers.map(|(thread, _)| Place { thread, ..place }).collect();
+            self.leave(helpers, &freed);
+            let used = self.plans[place.plan].pus();
+            release(self.plan_mut(place.plan), &freed.difference(&used));
         }
         self.count();
         self.give_cpus_to_degraded();
@@ -274,10 +302,11 @@ impl<'a> Occupancy<'a> {
         let own = unit != Unit::Nothing && role.is_vcpu();
         let reason = format!("as {}, which is older", model.role);
         let added = ThreadPlan { role: role.clone(), reason, ..model };
-        let vnode = &mut Arc::make_mut(&mut self.plans[place.plan]).vnodes[place.vnode];
+        let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
         place.thread = vnode.threads.partition_point(|thread| thread.role < *role);
         vnode.threads.insert(place.thread, added);
         set_guest(vnode);
+        (self.resized, self.added) = (Some(place.plan), Some(place));
         if own {
             self.share(place);
             self.seat_all(vec![place]);
@@ -293,7 +322,7 @@ impl<'a> Occupancy<'a> {
         for position in 0..self.plans.len() {
             let plan = &self.plans[position];
             if !plan.exclusive.is_subset(&available) || !plan.housekeeping.is_subset(&available) {
-                let plan = Arc::make_mut(&mut self.plans[position]);
+                let plan = self.plan_mut(position);
                 plan.exclusive = plan.exclusive.intersection(&available);
                 plan.housekeeping = plan.housekeeping.intersection(&available);
             }
@@ -304,7 +333,7 @@ impl<'a> Occupancy<'a> {
             let rest = self.thread(place).pus.intersection(&available);
             let has_own = self.unit(place) != Unit::Nothing && self.thread(place).role.is_vcpu();
             if !rest.is_empty() {
-                self.thread_mut(place).pus = rest;
+                self.set_pus(place, rest);
             } else if has_own {
                 displaced.push(place);
             } else {
@@ -314,8 +343,7 @@ impl<'a> Occupancy<'a> {
         self.keep_a_housekeeping_cpu();
         for place in homeless {
             let (pus, reason) = self.home_for(place);
-            let thread = self.thread_mut(place);
-            (thread.pus, thread.reason) = (pus, reason);
+            self.set_thread(place, pus, reason);
         }
         for place in &displaced {
             if self.unit(*place) == Unit::Core {
@@ -324,8 +352,10 @@ impl<'a> Occupancy<'a> {
         }
         displaced.into_iter().for_each(|place| self.share(place));
         let host = self.housekeeping();
-        for plan in self.plans.iter_mut().filter(|plan| plan.housekeeping.is_empty()) {
-            Arc::make_mut(plan).housekeeping.clone_from(&host);
+        for position in 0..self.plans.len() {
+            if self.plans[position].housekeeping.is_empty() {
+                self.plan_mut(position).housekeeping.clone_from(&host);
+            }
         }
         self.keep_idle_siblings();
         self.give_cpus_to_degraded();
@@ -336,18 +366,28 @@ impl<'a> Occupancy<'a> {
         let work = self.plans[position].threads().filter(|(_, thread)| has_own_work(thread));
         let work = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
         let used = self.cores(&work.intersection(&self.available));
-        let plan = Arc::make_mut(&mut self.plans[position]);
-        let idle = plan.exclusive.difference(&used);
-        release(plan, &idle);
-        for vnode in &mut plan.vnodes {
-            for helper in vnode.threads.iter_mut().filter(|thread| !has_own_work(thread)) {
-                let rest = helper.pus.difference(&idle);
-                if !rest.is_empty() {
-                    helper.pus = rest;
+        let idle = self.plans[position].exclusive.difference(&used);
+        release(self.plan_mut(position), &idle);
+        let mut helpers = Vec::new();
+        for (vnode, of) in self.plans[position].vnodes.iter().enumerate() {
+            for (thread, one) in of.threads.iter().enumerate() {
+                if !has_own_work(one) {
+                    helpers.push(Place { plan: position, vnode, thread });
                 }
             }
         }
+        self.leave(helpers, &idle);
         self.count();
+    }
+
+    /// Removes CPUs from the masks of some threads, unless one has no other.
+    fn leave(&mut self, threads: Vec<Place>, cpus: &CpuSet) {
+        for place in threads {
+            let rest = self.thread(place).pus.difference(cpus);
+            if !rest.is_empty() {
+                self.set_pus(place, rest);
+            }
+        }
     }
 
     /// Lets a vCPU share the CPUs of its emulator, until one is free.
@@ -357,9 +397,9 @@ impl<'a> Occupancy<'a> {
         let usable = self.topology.online().intersection(&self.topology.allowed);
         let emulator = emulator.filter(|thread| thread.pus.is_subset(&usable));
         let pus = emulator.map_or_else(|| self.home_for(place).0, |thread| thread.pus.clone());
-        let thread = self.thread_mut(place);
-        thread.reason = format!("{DEGRADED}, so it shares {} with the emulator", pus_text(&pus));
-        thread.pus = pus;
+        let reason = format!("{DEGRADED}, so it shares {} with the emulator", pus_text(&pus));
+        self.set_thread(place, pus, reason);
+        self.may_be_degraded = true;
     }
 
     /// The CPUs for a thread without its own that has none left: those of the host's tasks, on the
@@ -404,7 +444,7 @@ impl<'a> Occupancy<'a> {
         let given = CpuSet::single(cpu);
         for position in 0..self.plans.len() {
             if self.plans[position].exclusive.contains(cpu) {
-                release(Arc::make_mut(&mut self.plans[position]), &given);
+                release(self.plan_mut(position), &given);
             }
         }
         self.count();
@@ -445,7 +485,7 @@ impl<'a> Occupancy<'a> {
         }
         self.exclusive.add(cpus);
         let host = self.housekeeping();
-        let plan = Arc::make_mut(&mut self.plans[place.plan]);
+        let plan = self.plan_mut(place.plan);
         plan.exclusive.add(cpus);
         plan.housekeeping = match plan.housekeeping.difference(cpus) {
             none if none.is_empty() => host,
@@ -457,70 +497,133 @@ impl<'a> Occupancy<'a> {
     /// Removes CPUs that a plan keeps now from the masks of the threads of all other plans.
     pub fn leave_to(&mut self, owner: usize, cpus: &CpuSet) {
         let touched = self.threads(|_, _, thread| !thread.pus.is_disjoint(cpus));
+        // Hundreds of emulators float over the same CPUs, and share their set.
+        let mut narrower: BTreeMap<CpuSet, CpuSet> = BTreeMap::new();
         for place in touched.into_iter().filter(|place| place.plan != owner) {
-            let rest = self.thread(place).pus.difference(cpus);
+            let pus = self.thread(place).pus.clone();
+            let rest = narrower.entry(pus).or_insert_with_key(|pus| pus.difference(cpus)).clone();
             let home = if rest.is_empty() { self.home_for(place).0 } else { rest };
-            self.thread_mut(place).pus = home;
+            self.set_pus(place, home);
         }
     }
 
-    pub fn thread_mut(&mut self, place: Place) -> &mut ThreadPlan {
-        let plan = Arc::make_mut(&mut self.plans[place.plan]);
-        &mut plan.vnodes[place.vnode].threads[place.thread]
+    /// Gives a thread other CPUs.
+    pub fn set_pus(&mut self, place: Place, pus: CpuSet) {
+        let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
+        let former = std::mem::replace(&mut thread.pus, pus);
+        self.formers.push(Former::Thread(place, former, None));
+    }
+
+    /// Gives a thread other CPUs, with the reason.
+    pub fn set_thread(&mut self, place: Place, pus: CpuSet, reason: String) {
+        let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
+        let former = std::mem::replace(&mut thread.pus, pus);
+        let reason = std::mem::replace(&mut thread.reason, reason);
+        self.formers.push(Former::Thread(place, former, Some(reason)));
+    }
+
+    /// A plan whose exclusive or housekeeping CPUs change.
+    fn plan_mut(&mut self, position: usize) -> &mut Plan {
+        let plan = &mut self.plans[position];
+        let former = Former::Plan(position, plan.exclusive.clone(), plan.housekeeping.clone());
+        self.formers.push(former);
+        plan
+    }
+
+    /// The present state.
+    pub fn mark(&self) -> Mark {
+        let (kept, exclusive) = (self.kept.clone(), self.exclusive.clone());
+        Mark { changes: self.formers.len(), kept, exclusive }
+    }
+
+    /// Undoes all changes of CPUs since a mark.
+    pub fn restore(&mut self, mark: &Mark) {
+        for former in self.formers.drain(mark.changes..).rev() {
+            match former {
+                Former::Thread(place, pus, reason) => {
+                    let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
+                    let thread = &mut vnode.threads[place.thread];
+                    thread.pus = pus;
+                    if let Some(reason) = reason {
+                        thread.reason = reason;
+                    }
+                }
+                Former::Plan(position, exclusive, housekeeping) => {
+                    let plan = &mut self.plans[position];
+                    (plan.exclusive, plan.housekeeping) = (exclusive, housekeeping);
+                }
+            }
+        }
+        self.kept.clone_from(&mark.kept);
+        self.exclusive.clone_from(&mark.exclusive);
     }
 
     /// Releases the CPU that a vCPU has alone, before it gets another.
     pub fn vacate(&mut self, place: Place) {
         let freed = self.own_units(place, std::iter::once(self.thread(place)));
         let own = self.thread(place).pus.clone();
-        release(Arc::make_mut(&mut self.plans[place.plan]), &freed);
+        release(self.plan_mut(place.plan), &freed);
         self.kept = self.kept.difference(&own).difference(&freed);
         self.exclusive = self.exclusive.difference(&freed);
     }
 
     /// Gives vCPUs that share CPUs because none was free one of their own, if there is one now.
     pub fn give_cpus_to_degraded(&mut self) {
-        let waiting = self.threads(|_, _, thread| is_degraded(thread));
-        self.seat_all(waiting);
+        if self.may_be_degraded {
+            let waiting = self.threads(|_, _, thread| is_degraded(thread));
+            self.seat_all(waiting);
+        }
     }
 
     /// The result, compared with the placements before.
-    pub fn finish(mut self, before: &Placements) -> Replan {
+    pub fn finish(mut self) -> Replan {
         let (mut moves, mut narrowed, mut findings) = (Vec::new(), Vec::new(), Vec::new());
-        for position in 0..self.plans.len() {
-            // Those after a removed plan are one place further ahead.
-            let mut ahead = before.plans.iter().skip(position).take(2);
-            if ahead.any(|known| Arc::ptr_eq(known, &self.plans[position])) {
+        let mut before: BTreeMap<Place, CpuSet> = BTreeMap::new();
+        let mut changed: BTreeSet<usize> = self.resized.into_iter().collect();
+        // A narrower mask is on cores that the plan has recorded already.
+        let mut has_new_cpus = changed.clone();
+        for former in std::mem::take(&mut self.formers) {
+            match former {
+                Former::Plan(position, ..) => {
+                    changed.insert(position);
+                }
+                Former::Thread(place, pus, _) => {
+                    changed.insert(place.plan);
+                    before.entry(place).or_insert(pus);
+                }
+            }
+        }
+        before.retain(|place, _| self.added != Some(*place));
+        for (place, from) in before {
+            let thread = self.thread(place);
+            let to = thread.pus.clone();
+            if from.is_subset(&to) {
                 continue;
             }
-            let first = self.plans[position].vnodes.first().map(|vnode| vnode.name.clone());
-            let known = before.plans.get(position).filter(|old| has_vnode(old, first.as_deref()));
-            let known =
-                known.or_else(|| before.plans.iter().find(|old| has_vnode(old, first.as_deref())));
-            let Some(known) = known else { continue };
-            // A narrower mask is on cores that the plan has recorded already.
-            let mut has_new_cpus =
-                known.threads().count() != self.plans[position].threads().count();
-            for (changed, is_move) in changes(known, &self.plans[position]) {
-                has_new_cpus |= is_move;
-                if is_move { moves.push(changed) } else { narrowed.push(changed) }
+            let is_move = !to.is_subset(&from);
+            let (vnode, role) = (self.vnode(place).name.clone(), thread.role.clone());
+            let one = Move { vnode, role, from, to };
+            if is_move {
+                has_new_cpus.insert(place.plan);
+                moves.push(one);
+            } else {
+                narrowed.push(one);
             }
-            let plan = Arc::make_mut(&mut self.plans[position]);
+        }
+        for position in changed {
+            let plan = &mut self.plans[position];
             plan.fingerprint.clone_from(&self.topology.fingerprint);
-            if has_new_cpus {
+            if has_new_cpus.contains(&position) {
                 plan.cpus = Some(fit::recorded(plan, self.topology));
             }
         }
-        for place in self.threads(|_, _, thread| is_degraded(thread)) {
-            findings.push(degraded(&self.vnode(place).name, self.thread(place)));
+        if self.may_be_degraded {
+            for place in self.threads(|_, _, thread| is_degraded(thread)) {
+                findings.push(degraded(&self.vnode(place).name, self.thread(place)));
+            }
         }
-        let placements = Placements { plans: self.plans, taken: self.taken };
-        Replan { placements, moves, narrowed, findings }
+        Replan { moves, narrowed, findings }
     }
-}
-
-fn has_vnode(plan: &Plan, name: Option<&str>) -> bool {
-    plan.vnodes.iter().any(|vnode| Some(vnode.name.as_str()) == name)
 }
 
 /// The finding about a vCPU without a CPU of its own.
@@ -546,7 +649,7 @@ fn unit(plan: &Plan, vnode: &VnodePlan) -> Unit {
             Unit::Nothing
         }
         VnodeKind::VirtualMachine
-            if !vnode.vcpus().any(|thread| thread.pus.len() == 1 || is_degraded(thread)) =>
+            if !vnode.vcpus().any(|thread| thread.pus.is_single() || is_degraded(thread)) =>
         {
             Unit::Nothing
         }
@@ -561,7 +664,7 @@ fn is_degraded(thread: &ThreadPlan) -> bool {
 
 /// True if a vCPU is bound to one CPU that it does not share with its emulator.
 fn has_own_cpu(thread: &ThreadPlan) -> bool {
-    thread.pus.len() == 1 && !is_degraded(thread)
+    thread.pus.is_single() && !is_degraded(thread)
 }
 
 /// True if a thread runs work on CPUs that it does not share with the emulator.

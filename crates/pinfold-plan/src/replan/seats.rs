@@ -57,9 +57,8 @@ impl Occupancy<'_> {
     fn seat(&mut self, place: Place, avoided: &CpuSet, keeps_cores: bool) -> bool {
         let Some(seat) = self.choose(place, avoided, keeps_cores) else { return false };
         let (name, cpu) = (self.vnode(place).name.clone(), seat.cpu);
-        let thread = self.thread_mut(place);
-        thread.pus = CpuSet::single(cpu);
-        thread.reason = format!("CPU {cpu} was the nearest free one to the CPUs of {name}");
+        let reason = format!("CPU {cpu} was the nearest free one to the CPUs of {name}");
+        self.set_thread(place, CpuSet::single(cpu), reason);
         self.keep(place, &seat.kept);
         self.move_helpers(place, &seat);
         true
@@ -68,7 +67,7 @@ impl Occupancy<'_> {
     fn choose(&self, place: Place, avoided: &CpuSet, keeps_cores: bool) -> Option<Seat> {
         let unit = self.unit(place);
         let free = self.free().difference(avoided).difference(&self.homes(unit));
-        let siblings = self.vnode(place).vcpus().filter(|thread| thread.pus.len() == 1);
+        let siblings = self.vnode(place).vcpus().filter(|thread| thread.pus.is_single());
         let own = siblings.map(|thread| &thread.pus).collect::<CpuSet>();
         let own = own.intersection(&self.kept);
         let helpers = self.helpers_of_others(place.plan);
@@ -155,7 +154,7 @@ impl Occupancy<'_> {
             let is_beside = pus.is_subset(&exclusive);
             let rest = if is_beside { rest.union(&siblings) } else { rest };
             if !rest.is_empty() && rest != *pus {
-                self.thread_mut(helper).pus = rest;
+                self.set_pus(helper, rest);
             }
         }
     }
@@ -163,7 +162,7 @@ impl Occupancy<'_> {
     /// Makes a core free for a vCPU by moving the fewest vCPUs of others to other free CPUs, and
     /// takes it.
     fn make_room(&mut self, place: Place) {
-        let pinned = self.threads(|_, _, thread| thread.role.is_vcpu() && thread.pus.len() == 1);
+        let pinned = self.threads(|_, _, thread| thread.role.is_vcpu() && thread.pus.is_single());
         let free = self.free();
         let none = CpuSet::new();
         let mut occupants: Vec<Vec<Place>> = vec![Vec::new(); self.topology.cores.len()];
@@ -187,17 +186,17 @@ impl Occupancy<'_> {
         }
         candidates.sort_unstable();
         for (_, core) in candidates {
-            let mut attempt = self.clone();
+            let before = self.mark();
             let all = self.topology.cores[core].pus.clone();
             let mut inside = occupants[core].iter();
             let moved = inside.all(|one| {
-                attempt.vacate(*one);
-                attempt.seat(*one, &all, false)
+                self.vacate(*one);
+                self.seat(*one, &all, false)
             });
-            if moved && attempt.seat(place, &none, false) {
-                *self = attempt;
+            if moved && self.seat(place, &none, false) {
                 return;
             }
+            self.restore(&before);
         }
     }
 }
