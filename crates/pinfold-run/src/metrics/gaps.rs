@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::message::say;
 
 /// Length of one observation (ns).
-const WINDOW_NS: u64 = 5_000_000_000;
+const WINDOW_NS: u64 = 15_000_000_000;
 /// Pause while there is nothing to observe (ns).
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Upper bounds of the histogram: powers of two of a nanosecond, from 66 µs to 1.07 s.
