@@ -400,7 +400,7 @@ fn show(
     refused: &[Refused],
     arguments: &Arguments,
 ) -> Result<(), Failure> {
-    let mut parts = vec![("origin", format!("On {origin}.\n{}\n", found.stolen()))];
+    let mut parts = vec![("origin", format!("On {origin}.\n{}\n", found.steal_text()))];
     let tables = sections(found, refused);
     let tables = tables.into_iter().filter(|(_, table)| !table.rows.is_empty());
     parts.extend(tables.map(|(name, table)| (name, table.to_markdown())));

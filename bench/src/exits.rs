@@ -6,8 +6,8 @@
 //! counts them at level A inside nested KVM, in its case of exits.
 
 use pinfold_exits::cost::{self, MicroRunner};
-use pinfold_exits::expected::{Expected, WORK, expected};
-use pinfold_exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, timed};
+use pinfold_exits::expected::{Expected, WORK, compare_expected};
+use pinfold_exits::{EventSurvey, ExitsError, Level, VcpuThread, Watch, from_source};
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, own_tid};
 use pinfold_host::{
     Clock as _, LiveHost, MicroGuest, SystemClock, VcpuRun, Work, paths, proc_stat,
@@ -100,19 +100,20 @@ fn block(host: &LiveHost, guest: &mut ThreadVcpu, file: &str) -> Result<Block, F
     let threads = [VcpuThread { vcpu: 0, task: own_task(host)? }];
     let look = EventSurvey::begin(host, &threads)?;
     guest.run(WORK)?;
-    let source = look.fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
+    let source =
+        look.find_fired()?.ok_or("no event of KVM fires here, so exits cannot be watched")?;
     drop(look);
     let perf = recording(file)?;
-    let watch = Watch::begin(host, &SystemClock, timed(source), &threads)?;
+    let watch = Watch::begin(host, &SystemClock, from_source(source), &threads)?;
     guest.run(WORK)?;
     let found = watch.finish(host, &SystemClock)?;
     end(perf)?;
     let exits = read_recorded(file)?;
-    let cost = cost::measure(host, &SystemClock, timed(source), guest)?;
+    let cost = cost::measure(host, &SystemClock, from_source(source), guest)?;
     let per_exit_ns = under_perf(guest, cost.exits, file)? - cost.unwatched_ns;
     Ok(Block {
         level: found.level,
-        expected: expected(&found),
+        expected: compare_expected(&found),
         exits: found.total.exits(),
         cost,
         perf: Perf { exits, per_exit_ns },

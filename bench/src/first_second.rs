@@ -149,7 +149,7 @@ impl Bench {
         let text = schema::to_json_line(&self.plan);
         let new = NewJournal { vm_name: "bench", plan: &text, target: &target, supervised: false };
         let mut journal = journals.begin(&self.host, &new)?;
-        let mut observer = pinfold_apply::unobserved();
+        let mut observer = pinfold_apply::no_observer();
         pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
         let vcpu = vcpu_of(&vm.found)?;
         let pinned = self.times(vm.pid(), vcpu)?;

@@ -170,7 +170,7 @@ struct Score {
 }
 
 impl Score {
-    fn made(&self) -> usize {
+    fn count_made(&self) -> usize {
         self.right + self.wrong.len() + self.open.len() + self.unseen
     }
 
@@ -193,7 +193,7 @@ impl Score {
         let middle = median(&self.ratios).map_or_else(|| "–".to_owned(), |x| format!("{x:.3}"));
         vec![
             what.to_owned(),
-            self.made().to_string(),
+            self.count_made().to_string(),
             self.right.to_string(),
             self.wrong.len().to_string(),
             self.open.len().to_string(),
@@ -271,7 +271,7 @@ fn figures(scores: &BTreeMap<&str, Score>, mut notes: Vec<String>, origin: Strin
         });
     }
     rows.push(all.row("all"));
-    let share = all.right as f64 * 100.0 / (all.made() as f64).max(1.0);
+    let share = all.right as f64 * 100.0 / (all.count_made() as f64).max(1.0);
     notes.insert(0, format!("Named right: {share:.1} % (goal: at least 95 %, none wrong; length within 5 % of the reference)."));
     let head = [
         "cause",
@@ -444,7 +444,7 @@ impl Drop for Group<'_> {
 /// Compares the result with what was made.
 fn score(culprit: &Culprit, block: &Block) -> Score {
     let mut score = Score::default();
-    for made in made(culprit, block).into_iter().take(IN_ROUND) {
+    for made in gaps_made(culprit, block).into_iter().take(IN_ROUND) {
         let common = |(span, _): &&(Span, Gap)| span.common_ns(made);
         let Some((span, gap)) =
             block.found.iter().max_by_key(common).filter(|best| common(best) > 0)
@@ -478,7 +478,7 @@ fn score(culprit: &Culprit, block: &Block) -> Score {
 }
 
 /// The gaps of the reference that are the culprit's work.
-fn made(culprit: &Culprit, block: &Block) -> Vec<Span> {
+fn gaps_made(culprit: &Culprit, block: &Block) -> Vec<Span> {
     let is_quota = culprit.kind.ends_with("quota");
     let gaps = block.reference.iter().filter(|gap| {
         if is_quota {

@@ -1,7 +1,7 @@
 //! The machine of a figure, in one line. There is no date: only the machine matters.
 
 use pinfold_host::{Host as _, HostError, LiveHost, mountinfo, paths};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Accelerator, Topology};
 
 use crate::arguments::Failure;
@@ -15,7 +15,7 @@ pub fn of_host(host: &LiveHost, topology: &Topology) -> Result<String, HostError
         .as_deref()
         .map_or_else(String::new, |name| format!(" (itself a virtual machine of {name})"));
     let pus = topology.pus.len();
-    Ok(format!("{model}, {}{below}, Linux {}", counted(pus, "CPU"), kernel.trim()))
+    Ok(format!("{model}, {}{below}, Linux {}", count_noun(pus, "CPU"), kernel.trim()))
 }
 
 /// What executes the guest, as text.

@@ -205,7 +205,7 @@ impl Bench {
         };
         let mut journal = journals.begin(&self.host, &new)?;
         let journalled = clock.now_ns();
-        let mut observer = pinfold_apply::unobserved();
+        let mut observer = pinfold_apply::no_observer();
         pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
         let end = clock.now_ns();
         self.check()?;

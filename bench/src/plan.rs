@@ -116,7 +116,7 @@ fn placements(topology: &Topology) -> Result<Placements, Failure> {
     let plans = all.vnodes.iter().map(|vnode| Plan {
         cpus: None,
         findings: Vec::new(),
-        ..all.alone(vnode)
+        ..all.plan_of(vnode)
     });
     Ok(Placements::new(plans.collect(), CpuSet::new()))
 }
@@ -304,7 +304,7 @@ fn claiming(machines: &[(u32, Topology)], rounds: u32, seed: u64) -> Result<Vec<
         let times = pairs::rounds(
             &mut [Contender::new("claims", || {
                 Ok(time(|| {
-                    let claims = pinfold_claims::captured(&host);
+                    let claims = pinfold_claims::read_captured(&host);
                     pinfold_claims::render::claims(&claims, topology, Some(80))
                 }))
             })],

@@ -11,20 +11,20 @@ pub struct Scratch {
 impl Scratch {
     /// A folder in memory.
     pub fn in_memory() -> Result<Self, HostError> {
-        Self::below(&paths::shared_memory())
+        Self::create_in(&paths::shared_memory())
     }
 
     /// A folder in the user's cache directory, which is on disk.
     pub fn on_disk() -> Result<Self, HostError> {
-        Self::below(&files::cache_dir()?)
+        Self::create_in(&files::cache_dir()?)
     }
 
     /// A folder that a program of another user can access.
     pub fn for_others() -> Result<Self, HostError> {
-        Self::below(&std::env::temp_dir().to_string_lossy())
+        Self::create_in(&std::env::temp_dir().to_string_lossy())
     }
 
-    fn below(parent: &str) -> Result<Self, HostError> {
+    fn create_in(parent: &str) -> Result<Self, HostError> {
         let path = format!("{parent}/pinfold-bench-{}", process::own_pid());
         StateDir::open(&path)?;
         Ok(Self { path })

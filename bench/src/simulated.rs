@@ -248,8 +248,8 @@ impl Simulation {
                 && let Some((part, attempt)) = self.waiting.pop_front()
             {
                 // Four runs of 15 s, and up to a quarter more.
-                let lasts_ms = 60_000 + u64::from(self.generator.below(15_000));
-                let is_lost = self.generator.below(ONE_LOST_OF) == 0;
+                let lasts_ms = 60_000 + u64::from(self.generator.draw_below(15_000));
+                let is_lost = self.generator.draw_below(ONE_LOST_OF) == 0;
                 let begin = at.max(self.now_ms.saturating_sub(60_000));
                 self.tally.busy_ms += lasts_ms;
                 self.running.push(Reverse((begin + lasts_ms, part, attempt, is_lost)));
@@ -333,7 +333,7 @@ impl Simulation {
 
     /// A result as a node would return it.
     pub fn result(&mut self, part: u32, attempt: u32) -> Result<String, Failure> {
-        let node = format!("n{}", self.generator.below(10_000));
+        let node = format!("n{}", self.generator.draw_below(10_000));
         let slots: Vec<(TrialSlot, u32)> = match self.collector.part(part) {
             Some(part) => part.trials().collect(),
             None => return Err(format!("there is no part {part}").into()),

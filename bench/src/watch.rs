@@ -62,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let mut times = Vec::new();
     let mut random = Pcg32::new(arguments.seed, 2);
     for _ in 0..births {
-        SystemClock.sleep_ns(u64::from(PAUSE_NS / 4 + random.below(PAUSE_NS)));
+        SystemClock.sleep_ns(u64::from(PAUSE_NS / 4 + random.draw_below(PAUSE_NS)));
         times.push(birth(&host, guest, &plan)?);
     }
     watch.kill()?;
@@ -143,7 +143,7 @@ fn place(host: &LiveHost, state: &StateDir, vm: &RunningVm, plan: &Plan) -> Resu
     let (clock, text) = (SystemClock, schema::to_json_line(plan));
     let new = NewJournal { vm_name: "bench", plan: &text, target: &target, supervised: false };
     let mut journal = Journals::open(state, &clock)?.begin(host, &new)?;
-    let mut observer = pinfold_apply::unobserved();
+    let mut observer = pinfold_apply::no_observer();
     pinfold_apply::apply(host, plan, &target, &mut journal, &mut observer)?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use pinfold_apply::Record;
-use pinfold_exits::{Statistics, counted};
+use pinfold_exits::{Statistics, table_between};
 use pinfold_host::{SnapshotHost, SystemClock, paths, process};
 use pinfold_model::{Family, Figure, Unit};
 use pinfold_probe::agent::Agent;
@@ -37,7 +37,7 @@ pub(crate) fn journal(bytes: &[u8]) {
 pub(crate) fn qmp(bytes: &[u8]) {
     if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
         if let Ok(looked) = Statistics::parse(&value) {
-            drop(counted(&looked, &looked, TIMEOUT_NS));
+            drop(table_between(&looked, &looked, TIMEOUT_NS));
         }
         ask(&mut Parrot(value));
     }

@@ -151,7 +151,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     for format in &pinfold_emit::FORMATS {
         drop(format.text(plan, topology, &command));
         for vnode in &plan.vnodes {
-            let text = format.text(&plan.alone(vnode), topology, &command);
+            let text = format.text(&plan.plan_of(vnode), topology, &command);
             assert!(text.is_ok_and(|text| !text.is_empty()), "{} of {}", format.name, vnode.name);
         }
     }

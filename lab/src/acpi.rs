@@ -35,7 +35,7 @@ fn processor(number: u32, domain: u32, together: u32) -> Vec<u8> {
     ];
     let path = format!("_SB_CPUSC{number:03X}");
     let content = [b"\\\x2f\x03".as_slice(), path.as_bytes(), &body.concat()].concat();
-    [&[0x10], sized(&content).as_slice()].concat()
+    [&[0x10], add_length(&content).as_slice()].concat()
 }
 
 fn name(segment: &str, value: &[u8]) -> Vec<u8> {
@@ -51,7 +51,7 @@ fn integer(value: u32) -> Vec<u8> {
 
 fn package(items: &[Vec<u8>]) -> Vec<u8> {
     let count = u8::try_from(items.len()).unwrap_or(u8::MAX);
-    [&[0x12], sized(&[&[count], items.concat().as_slice()].concat()).as_slice()].concat()
+    [&[0x12], add_length(&[&[count], items.concat().as_slice()].concat()).as_slice()].concat()
 }
 
 /// A buffer with an 8-bit register in the I/O space, and the end of a template.
@@ -59,12 +59,12 @@ fn register(port: u32) -> Vec<u8> {
     let [a, b, c, d] = port.to_le_bytes();
     let resource = [0x82, 12, 0, 1, 8, 0, 1, a, b, c, d, 0, 0, 0, 0, 0x79, 0];
     let size = integer(u32::try_from(resource.len()).unwrap_or(u32::MAX));
-    [&[0x11], sized(&[size.as_slice(), &resource].concat()).as_slice()].concat()
+    [&[0x11], add_length(&[size.as_slice(), &resource].concat()).as_slice()].concat()
 }
 
 /// The content after its length, which includes its own bytes: one, or the low half of the first
 /// and the second.
-fn sized(content: &[u8]) -> Vec<u8> {
+fn add_length(content: &[u8]) -> Vec<u8> {
     let length = content.len();
     let head = match length + 1 {
         short @ ..0x40 => vec![low_byte(short)],
@@ -79,14 +79,14 @@ fn low_byte(number: usize) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{frequencies, integer, package, sized};
+    use super::{add_length, frequencies, integer, package};
 
     #[test]
     fn lengths_count_themselves() {
-        assert_eq!(sized(&[7; 3]), [4, 7, 7, 7]);
-        assert_eq!(sized(&[7; 0x3e])[..2], [0x3f, 7]);
-        assert_eq!(sized(&[7; 0x3f])[..3], [0x41, 4, 7]);
-        assert_eq!(sized(&[7; 0x100])[..3], [0x42, 0x10, 7]);
+        assert_eq!(add_length(&[7; 3]), [4, 7, 7, 7]);
+        assert_eq!(add_length(&[7; 0x3e])[..2], [0x3f, 7]);
+        assert_eq!(add_length(&[7; 0x3f])[..3], [0x41, 4, 7]);
+        assert_eq!(add_length(&[7; 0x100])[..3], [0x42, 0x10, 7]);
         assert_eq!(package(&[integer(0), integer(258)]), [0x12, 8, 2, 0, 0x0c, 2, 1, 0, 0]);
     }
 

@@ -202,7 +202,7 @@ impl Guest {
     ) -> Result<Self, LabError> {
         for _ in 1..BOOTS {
             match Self::boot_once(cargo, kernel, shape, folder) {
-                Err(LabError::Agent(_)) if panicked(folder)? => {}
+                Err(LabError::Agent(_)) if has_panicked(folder)? => {}
                 answer => return answer,
             }
         }
@@ -422,7 +422,7 @@ fn new_name() -> String {
 }
 
 /// True if the guest's console shows a kernel panic.
-fn panicked(folder: &str) -> Result<bool, LabError> {
+fn has_panicked(folder: &str) -> Result<bool, LabError> {
     let console = format!("{folder}/console.txt");
     Ok(files::exists(&console)
         && String::from_utf8_lossy(&files::read(&console)?).contains("Kernel panic"))

@@ -42,7 +42,7 @@ impl Origin {
         if self.root.is_empty() {
             return find_here(program, package);
         }
-        let path = self.outside(&format!("/usr/bin/{program}"));
+        let path = self.path_outside(&format!("/usr/bin/{program}"));
         if files::exists(&path) {
             Ok(path)
         } else {
@@ -51,14 +51,14 @@ impl Origin {
     }
 
     /// Path on this machine of the file at `path` in the host under test.
-    pub(crate) fn outside(&self, path: &str) -> String {
+    pub(crate) fn path_outside(&self, path: &str) -> String {
         format!("{}{path}", self.root)
     }
 
     /// Paths in the host under test of the libraries of a program of this machine, including the
     /// loader.
     pub(crate) fn libraries(&self, program: &str) -> Result<Vec<String>, LabError> {
-        let loader = self.outside(match self.isa {
+        let loader = self.path_outside(match self.isa {
             Isa::X86 => "/lib64/ld-linux-x86-64.so.2",
             Isa::Arm => "/lib/ld-linux-aarch64.so.1",
             Isa::Riscv => "/lib/ld-linux-riscv64-lp64d.so.1",

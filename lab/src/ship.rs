@@ -78,8 +78,8 @@ impl Cargo {
             cargo.program(&format!("/usr/bin/{name}"), &path)?;
         }
         let mut modules = QEMU_MODULES.iter().map(|folder| format!("{folder}/{ACCELERATOR}"));
-        if let Some(module) = modules.find(|path| files::exists(&cargo.origin.outside(path))) {
-            let path = cargo.origin.outside(&module);
+        if let Some(module) = modules.find(|path| files::exists(&cargo.origin.path_outside(path))) {
+            let path = cargo.origin.path_outside(&module);
             cargo.program(&module, &path)?;
         }
         cargo.files.insert(IDLE_ROM.to_owned(), idle_rom(isa));
@@ -178,7 +178,7 @@ impl Cargo {
     fn program(&mut self, inside: &str, path: &str) -> Result<(), LabError> {
         for library in self.origin.libraries(path)? {
             if !self.files.contains_key(&library) {
-                let content = files::read(&self.origin.outside(&library))?;
+                let content = files::read(&self.origin.path_outside(&library))?;
                 self.files.insert(library, content);
             }
         }

@@ -36,15 +36,15 @@ pub fn markdown(rows: &[Row]) -> String {
 /// # Errors
 /// [`LabError::Wrong`] if a document has no marks, [`LabError::Host`].
 pub fn record(folder: &str, rows: &[Row]) -> Result<(), LabError> {
-    fn marked(path: &str) -> LabError {
+    fn marker_error(path: &str) -> LabError {
         LabError::wrong(path, format!("has no lines {BEGIN} and {END}"))
     }
     let cases = format!("{folder}/lab.md");
-    let new = replace_rows(&files::read_text(&cases)?, rows).ok_or_else(|| marked(&cases))?;
+    let new = replace_rows(&files::read_text(&cases)?, rows).ok_or_else(|| marker_error(&cases))?;
     let derived = format!("{folder}/actuators.md");
     let old = files::read_text(&derived)?;
-    let (head, table, tail) = parts(&old).ok_or_else(|| marked(&derived))?;
-    let (_, rows, _) = parts(&new).ok_or_else(|| marked(&cases))?;
+    let (head, table, tail) = parts(&old).ok_or_else(|| marker_error(&derived))?;
+    let (_, rows, _) = parts(&new).ok_or_else(|| marker_error(&cases))?;
     files::write_atomic(&cases, new.as_bytes())?;
     let wanted = actuators::markdown(rows);
     if table.trim() != wanted.trim() {

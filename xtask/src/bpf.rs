@@ -23,8 +23,13 @@ pub fn bpf(root: &Path) -> Result<(), String> {
         // information, so that the object is the same in any location.
         let folder = root.join(FOLDER);
         let unnamed = format!("-ffile-prefix-map={}=.", folder.display());
-        let options = ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", unnamed.as_str()];
-        run(&folder, "clang-14", &[&options[..], &["-c", name.as_str(), "-o", object.as_str()]].concat())?;
+        let options =
+            ["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf", unnamed.as_str()];
+        run(
+            &folder,
+            "clang-14",
+            &[&options[..], &["-c", name.as_str(), "-o", object.as_str()]].concat(),
+        )?;
         run(&folder, "llvm-strip-14", &["-g", &object])?;
         let text = stamp(&source)?;
         let path = folder.join(name.replace(".bpf.c", ".bpf.stamp"));

@@ -43,13 +43,19 @@ const JOBS: &[Job] = &[
     Job {
         name: "aarch64",
         need: Need::Target("aarch64-unknown-linux-gnu"),
-        commands: &[
-            "cargo check --workspace --locked --quiet --target aarch64-unknown-linux-gnu",
-        ],
+        commands: &["cargo check --workspace --locked --quiet --target aarch64-unknown-linux-gnu"],
     },
     Job { name: "musl", need: Need::Target(crate::musl::TARGET), commands: &["cargo xtask musl"] },
-    Job { name: "dist", need: Need::Target(crate::musl::TARGET), commands: &["cargo xtask dist --check"] },
-    Job { name: "docs", need: Need::Nothing, commands: &["cargo doc --workspace --no-deps --locked --quiet"] },
+    Job {
+        name: "dist",
+        need: Need::Target(crate::musl::TARGET),
+        commands: &["cargo xtask dist --check"],
+    },
+    Job {
+        name: "docs",
+        need: Need::Nothing,
+        commands: &["cargo doc --workspace --no-deps --locked --quiet"],
+    },
     Job { name: "fuzz", need: Need::Nothing, commands: &["cargo xtask fuzz --minutes 0.1"] },
     Job {
         name: "parquet",
@@ -65,11 +71,9 @@ const JOBS: &[Job] = &[
     Job {
         name: "semver",
         need: Need::Tool("cargo-semver-checks"),
-        commands: &[
-            "cargo semver-checks --baseline-rev LAST_RELEASE --package pinfold-model \
+        commands: &["cargo semver-checks --baseline-rev LAST_RELEASE --package pinfold-model \
              --package pinfold-topology --package pinfold-plan --package pinfold-qemu \
-             --package pinfold-emit --package pinfold-lint",
-        ],
+             --package pinfold-emit --package pinfold-lint"],
     },
 ];
 
@@ -93,7 +97,11 @@ pub fn ci(root: &Path, names: &[String]) -> Result<(), String> {
             failed.push(job.name);
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("failed: {}", failed.join(", ")))
+    }
 }
 
 fn one(root: &Path, job: &Job) -> Result<(), String> {
@@ -128,7 +136,17 @@ fn one(root: &Path, job: &Job) -> Result<(), String> {
 
 /// The newest tag `v*` before this commit; `None` before the first release.
 fn last_release(root: &Path) -> Result<Option<String>, String> {
-    let words = ["tag", "--list", "v*", "--merged", "HEAD", "--no-contains", "HEAD", "--sort", "-v:refname"];
+    let words = [
+        "tag",
+        "--list",
+        "v*",
+        "--merged",
+        "HEAD",
+        "--no-contains",
+        "HEAD",
+        "--sort",
+        "-v:refname",
+    ];
     let output = Command::new("git").args(&words).current_dir(root).output();
     let output = output.map_err(|error| format!("cannot run git: {}", error))?;
     if !output.status.success() {
@@ -138,8 +156,11 @@ fn last_release(root: &Path) -> Result<Option<String>, String> {
 }
 
 fn has_target(root: &Path, target: &str) -> bool {
-    let output = Command::new("rustup").args(&["target", "list", "--installed"]).current_dir(root).output();
-    output.map_or(false, |output| String::from_utf8_lossy(&output.stdout).lines().any(|line| line == target))
+    let output =
+        Command::new("rustup").args(&["target", "list", "--installed"]).current_dir(root).output();
+    output.map_or(false, |output| {
+        String::from_utf8_lossy(&output.stdout).lines().any(|line| line == target)
+    })
 }
 
 #[cfg(test)]
@@ -151,7 +172,12 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../.github/workflows/ci.yml");
         let workflow = std::fs::read_to_string(path).unwrap();
         for job in JOBS {
-            assert!(workflow.contains(&format!("- {}\n", job.name)), "{} is not in {}", job.name, path);
+            assert!(
+                workflow.contains(&format!("- {}\n", job.name)),
+                "{} is not in {}",
+                job.name,
+                path
+            );
         }
         assert!(workflow.contains("cargo xtask ci-local ${{ matrix.job }}"));
     }

@@ -11,7 +11,8 @@ pub fn demo(root: &Path, more: &[String]) -> Result<(), String> {
     run(root, "cargo", &["build", "--release", "--quiet", "-p", "pinfold"])?;
     let binary = root.join("target/release/pinfold");
     let binary = binary.to_string_lossy();
-    let mut arguments = vec!["tune", "--demo", "--budget", "330s", "--report", "target/demo/report.html"];
+    let mut arguments =
+        vec!["tune", "--demo", "--budget", "330s", "--report", "target/demo/report.html"];
     arguments.extend(["--store", "target/demo/tune.sqlite"]);
     arguments.extend(more.iter().map(String::as_str));
     std::fs::create_dir_all(root.join("target/demo")).map_err(|e| format!("target/demo: {}", e))?;

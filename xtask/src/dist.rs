@@ -50,7 +50,11 @@ pub fn dist(root: &Path, words: &[String]) -> Result<(), String> {
     }
     let mut names = vec!["--tag".to_string()];
     for path in made.iter().chain(&[archive, numad]) {
-        println!("{} ({} kB)", path.display(), fs::metadata(path).map_or(0, |meta| meta.len() / 1000));
+        println!(
+            "{} ({} kB)",
+            path.display(),
+            fs::metadata(path).map_or(0, |meta| meta.len() / 1000)
+        );
         names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
     }
     let sums = output(Command::new("sha256sum").args(&names).current_dir(&folder))?;
@@ -76,19 +80,27 @@ pub fn quick(root: &Path) -> Result<Vec<String>, String> {
     made(root, &root.join("target/debug/pinfold"), &folder, &["--fast"])?;
     fs::remove_dir_all(&folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
     let missing = TOOLS.iter().filter(|(tool, _)| !has_program(tool));
-    Ok(missing.map(|(tool, end)| format!("the .{}: `cargo xtask dist` installs {}", end, tool)).collect())
+    Ok(missing
+        .map(|(tool, end)| format!("the .{}: `cargo xtask dist` installs {}", end, tool))
+        .collect())
 }
 
 /// Installs the program into the folder that `crates/pinfold/Cargo.toml` names, and makes the
 /// packages for which there is a tool.
-fn made(root: &Path, binary: &Path, folder: &Path, options: &[&str]) -> Result<Vec<PathBuf>, String> {
+fn made(
+    root: &Path,
+    binary: &Path,
+    folder: &Path,
+    options: &[&str],
+) -> Result<Vec<PathBuf>, String> {
     let staged = empty(root.join("target/dist/root"))?;
     install(root, &[("BINARY", binary), ("DESTDIR", &staged), ("PREFIX", Path::new("/usr"))])?;
     let wanted = files_below(&staged)?;
     let into = format!("{}/", folder.display());
     let mut made = Vec::new();
     if has_program("cargo-deb") {
-        let words = ["deb", "--quiet", "--package", "pinfold", "--no-build", "--no-strip", "--no-dbgsym"];
+        let words =
+            ["deb", "--quiet", "--package", "pinfold", "--no-build", "--no-strip", "--no-dbgsym"];
         run(root, "cargo", &[&words, options, &["--output", &into]].concat())?;
         let path = one_of(folder, "pinfold_", ".deb")?;
         check::same("the .deb", &check::files_of_deb(&path)?, &wanted)?;
@@ -121,7 +133,8 @@ fn archive(root: &Path, binary: &Path, folder: &Path) -> Result<PathBuf, String>
     let name = format!("pinfold-{}-{}-linux", version(root)?, std::env::consts::ARCH);
     let top = folder.join(&name);
     fs::create_dir_all(top.join("bin")).map_err(|error| format!("{}: {}", top.display(), error))?;
-    let list = fs::read_to_string(root.join("packaging/files")).map_err(|error| error.to_string())?;
+    let list =
+        fs::read_to_string(root.join("packaging/files")).map_err(|error| error.to_string())?;
     let sources = list.lines().filter(|line| !line.starts_with('#'));
     let sources = sources.filter_map(|line| line.split_whitespace().next());
     // A shell expands the patterns.
@@ -150,13 +163,17 @@ fn numad(root: &Path, folder: &Path) -> Result<PathBuf, String> {
 
 /// The version of the workspace.
 fn version(root: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {}", error))?;
+    let text = fs::read_to_string(root.join("Cargo.toml"))
+        .map_err(|error| format!("Cargo.toml: {}", error))?;
     let value = text.lines().find_map(|line| line.strip_prefix("version = "));
-    value.map(|value| value.trim_matches('"').to_string()).ok_or("Cargo.toml has no version".to_string())
+    value
+        .map(|value| value.trim_matches('"').to_string())
+        .ok_or("Cargo.toml has no version".to_string())
 }
 
 fn one_of(folder: &Path, start: &str, end: &str) -> Result<PathBuf, String> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
+    let entries =
+        fs::read_dir(folder).map_err(|error| format!("{}: {}", folder.display(), error))?;
     let mut paths = entries.flatten().map(|entry| entry.path());
     paths
         .find(|path| {
@@ -168,7 +185,8 @@ fn one_of(folder: &Path, start: &str, end: &str) -> Result<PathBuf, String> {
 
 /// The files and links below a folder, as `/usr/bin/pinfold`.
 fn files_below(folder: &Path) -> Result<BTreeSet<String>, String> {
-    let list = output(Command::new("find").arg(folder).args(["!", "-type", "d", "-printf", "/%P\\n"]))?;
+    let list =
+        output(Command::new("find").arg(folder).args(["!", "-type", "d", "-printf", "/%P\\n"]))?;
     Ok(list.lines().map(str::to_string).collect())
 }
 
@@ -189,7 +207,9 @@ fn has_program(name: &str) -> bool {
 /// Runs a command that must succeed, and returns its output.
 fn output(command: &mut Command) -> Result<String, String> {
     let found = command.output().map_err(|error| format!("cannot run {:?}: {}", command, error))?;
-    fn text(bytes: &[u8]) -> String { String::from_utf8_lossy(bytes).into_owned() }
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
+    }
     if found.status.success() {
         return Ok(text(&found.stdout));
     }

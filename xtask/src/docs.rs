@@ -38,7 +38,14 @@ pub fn docs(root: &Path) -> Result<(), String> {
     let book = root.join("target/book");
     let source = book.join("src");
     let _ = fs::remove_dir_all(&book);
-    for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "pinload/README.md"] {
+    for page in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "pinload/README.md",
+    ] {
         copy(&root.join(page), &source.join(page))?;
     }
     copy(&root.join("docs"), &source.join("docs"))?;
@@ -68,7 +75,10 @@ pub fn summary(root: &Path) -> Result<String, String> {
                 let folder = path.parent().unwrap_or_else(|| Path::new(""));
                 let page = read(&root.join(&path))?;
                 let rows = page.lines().filter(|line| line.starts_with('|'));
-                for below in rows.flat_map(|row| links(row, folder)).filter(|below| below.starts_with(folder)) {
+                for below in rows
+                    .flat_map(|row| links(row, folder))
+                    .filter(|below| below.starts_with(folder))
+                {
                     if !known.contains(&below) {
                         text.push_str(&chapter(root, &below, "    ")?);
                         known.push(below);
@@ -107,7 +117,9 @@ fn links(line: &str, folder: &Path) -> Vec<PathBuf> {
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
     if from.is_dir() {
-        for entry in fs::read_dir(from).map_err(|error| format!("{}: {}", from.display(), error))?.flatten() {
+        for entry in
+            fs::read_dir(from).map_err(|error| format!("{}: {}", from.display(), error))?.flatten()
+        {
             copy(&entry.path(), &to.join(entry.file_name()))?;
         }
         return Ok(());
@@ -161,7 +173,10 @@ mod tests {
 
     #[test]
     fn links_to_an_index_lead_to_the_page_that_mdbook_makes() {
-        assert_eq!(with_links_to_indexes("[a](../README.md) `README.md`"), "[a](../index.md) `README.md`");
+        assert_eq!(
+            with_links_to_indexes("[a](../README.md) `README.md`"),
+            "[a](../index.md) `README.md`"
+        );
         assert_eq!(with_links_to_indexes("[b](x/README.md#c)"), "[b](x/index.md#c)");
     }
 }

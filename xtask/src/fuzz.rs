@@ -41,8 +41,17 @@ pub fn fuzz(root: &Path, words: &[String]) -> Result<(), String> {
             crashed.push(name.clone());
         }
     }
-    println!("{} targets fuzzed for {} minutes each, {} crashed", chosen.len(), fuzz_options.minutes, crashed.len());
-    if crashed.is_empty() { Ok(()) } else { Err(format!("crashed: {}", crashed.join(", "))) }
+    println!(
+        "{} targets fuzzed for {} minutes each, {} crashed",
+        chosen.len(),
+        fuzz_options.minutes,
+        crashed.len()
+    );
+    if crashed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("crashed: {}", crashed.join(", ")))
+    }
 }
 
 fn read(words: &[String]) -> Result<FuzzRequest, String> {
@@ -53,11 +62,16 @@ fn read(words: &[String]) -> Result<FuzzRequest, String> {
             "--keep" => fuzz_options.keep = true,
             "--minutes" => {
                 let value = words.next().ok_or("--minutes needs a number")?;
-                let minutes = value.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes < 1e6);
-                fuzz_options.minutes = minutes.ok_or(format!("--minutes: {:?} is no number of minutes", value))?;
+                let minutes =
+                    value.parse::<f64>().ok().filter(|minutes| *minutes > 0.0 && *minutes < 1e6);
+                fuzz_options.minutes =
+                    minutes.ok_or(format!("--minutes: {:?} is no number of minutes", value))?;
             }
             option if option.starts_with('-') => {
-                return Err(format!("there is no option {:?}: [TARGET…] [--minutes N] [--keep]", option))
+                return Err(format!(
+                    "there is no option {:?}: [TARGET…] [--minutes N] [--keep]",
+                    option
+                ))
             }
             target => fuzz_options.targets.push(target.to_string()),
         }
@@ -78,7 +92,8 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
 fn build(root: &Path) -> Result<(), String> {
     std::env::set_var("RUSTFLAGS", FLAGS);
     let triple = host()?;
-    let words = ["build", "--quiet", "--profile", "fuzz", "-p", "pinfold-fuzz", "--features", "engine"];
+    let words =
+        ["build", "--quiet", "--profile", "fuzz", "-p", "pinfold-fuzz", "--features", "engine"];
     let more = ["--bin", "pinfold-fuzz", "--target", &triple, "--target-dir", "target/fuzz"];
     let built = run(root, "cargo", &[&words[..], &more[..]].concat());
     std::env::remove_var("RUSTFLAGS");
@@ -86,7 +101,10 @@ fn build(root: &Path) -> Result<(), String> {
 }
 
 fn host() -> Result<String, String> {
-    let output = Command::new("rustc").arg("-vV").output().map_err(|error| format!("cannot run rustc: {}", error))?;
+    let output = Command::new("rustc")
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("cannot run rustc: {}", error))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix("host: "));
     line.map(str::to_string).ok_or("rustc does not report its host".to_string())
@@ -97,7 +115,8 @@ fn one(root: &Path, name: &str, fuzz_options: &FuzzRequest) -> Result<(), String
     let work = format!("target/fuzz/corpus/{}", name);
     let crashes = format!("target/fuzz/crashes/{}", name);
     corpus(root, &["unpack", &kept, &work])?;
-    std::fs::create_dir_all(root.join(&crashes)).map_err(|error| format!("{}: {}", crashes, error))?;
+    std::fs::create_dir_all(root.join(&crashes))
+        .map_err(|error| format!("{}: {}", crashes, error))?;
     let time = format!("-max_total_time={}", (fuzz_options.minutes * 60.0).ceil() as u64);
     let prefix = format!("-artifact_prefix={}/", crashes);
     let limits = ["-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"];
@@ -110,7 +129,11 @@ fn one(root: &Path, name: &str, fuzz_options: &FuzzRequest) -> Result<(), String
         }
         return Err(format!("{}; mend it and add the line above to {}", why, kept));
     }
-    if fuzz_options.keep { keep(root, name, &work, &kept) } else { Ok(()) }
+    if fuzz_options.keep {
+        keep(root, name, &work, &kept)
+    } else {
+        Ok(())
+    }
 }
 
 /// A small set of inputs that covers every edge of the whole set, as far as it fits into one file.
@@ -121,7 +144,15 @@ fn keep(root: &Path, name: &str, work: &str, kept: &str) -> Result<(), String> {
         std::fs::remove_dir_all(&folder).map_err(|error| format!("{}: {}", small, error))?;
     }
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {}", small, error))?;
-    let words = ["-set_cover_merge=1", "-use_counters=0", "-use_cmp=0", "-verbosity=0", LONGEST, &small, work];
+    let words = [
+        "-set_cover_merge=1",
+        "-use_counters=0",
+        "-use_cmp=0",
+        "-verbosity=0",
+        LONGEST,
+        &small,
+        work,
+    ];
     engine(root, name, &words)?;
     corpus(root, &["pack", &small, kept])
 }
@@ -134,7 +165,11 @@ fn engine(root: &Path, name: &str, words: &[&str]) -> Result<(), String> {
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot run {}: {}", program, error))?;
-    if status.success() { Ok(()) } else { Err(format!("{} ended with {}", name, status)) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("{} ended with {}", name, status))
+    }
 }
 
 fn corpus(root: &Path, words: &[&str]) -> Result<(), String> {
@@ -143,7 +178,11 @@ fn corpus(root: &Path, words: &[&str]) -> Result<(), String> {
         .current_dir(root)
         .status()
         .map_err(|error| format!("cannot run pinfold-corpus: {}", error))?;
-    if status.success() { Ok(()) } else { Err(format!("pinfold-corpus {} failed", words.join(" "))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("pinfold-corpus {} failed", words.join(" ")))
+    }
 }
 
 #[cfg(test)]
@@ -152,9 +191,14 @@ mod tests {
 
     #[test]
     fn words_are_read() {
-        fn words(text: &str) -> Vec<String> { text.split(' ').map(str::to_string).collect::<Vec<_>>() }
+        fn words(text: &str) -> Vec<String> {
+            text.split(' ').map(str::to_string).collect::<Vec<_>>()
+        }
         let fuzz_options = read(&words("qmp --minutes 0.5 journal --keep")).unwrap();
-        assert_eq!((fuzz_options.minutes, fuzz_options.keep, fuzz_options.targets.len()), (0.5, true, 2));
+        assert_eq!(
+            (fuzz_options.minutes, fuzz_options.keep, fuzz_options.targets.len()),
+            (0.5, true, 2)
+        );
         for wrong in ["--minutes", "--minutes x", "--minutes -1", "--other"] {
             assert!(read(&words(wrong)).is_err(), "{}", wrong);
         }

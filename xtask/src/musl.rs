@@ -40,7 +40,11 @@ pub fn build(root: &Path) -> Result<PathBuf, String> {
     }
     std::env::set_var("PKG_CONFIG_ALLOW_CROSS", "1");
     std::env::set_var("PKG_CONFIG_LIBDIR", installed.join("lib/pkgconfig"));
-    run(root, "cargo", &["build", "--package", "pinfold", "--release", "--locked", "--quiet", "--target", TARGET])?;
+    run(
+        root,
+        "cargo",
+        &["build", "--package", "pinfold", "--release", "--locked", "--quiet", "--target", TARGET],
+    )?;
     let path = root.join("target").join(TARGET).join("release/pinfold");
     let binary = path.to_string_lossy();
     is_static(&binary)?;
@@ -53,7 +57,11 @@ fn hwloc(work: &Path, installed: &Path) -> Result<(), String> {
     fs::create_dir_all(work).map_err(|error| format!("{}: {}", work.display(), error))?;
     let archive = work.join("hwloc.tar.bz2");
     let archive = archive.to_string_lossy();
-    run(work, "curl", &["--fail", "--silent", "--show-error", "--location", "--output", &archive, SOURCE])?;
+    run(
+        work,
+        "curl",
+        &["--fail", "--silent", "--show-error", "--location", "--output", &archive, SOURCE],
+    )?;
     let sum = output("sha256sum", &[&archive])?;
     if !sum.starts_with(SHA256) {
         return Err(format!("{}: its SHA-256 is {}, not {}", SOURCE, sum.trim(), SHA256));
@@ -75,7 +83,11 @@ fn hwloc(work: &Path, installed: &Path) -> Result<(), String> {
 /// Fails if the program needs a dynamic linker.
 fn is_static(binary: &str) -> Result<(), String> {
     let headers = output("readelf", &["--program-headers", binary])?;
-    if headers.contains("INTERP") { Err(format!("{} needs a dynamic linker", binary)) } else { Ok(()) }
+    if headers.contains("INTERP") {
+        Err(format!("{} needs a dynamic linker", binary))
+    } else {
+        Ok(())
+    }
 }
 
 fn output(program: &str, arguments: &[&str]) -> Result<String, String> {

@@ -6,7 +6,9 @@ mod names;
 
 use std::process::{Command, Stdio};
 
-use names::{Family, Package, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST};
+use names::{
+    Family, Package, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST,
+};
 
 /// How long apt-get waits for a lock that another one has (seconds).
 const APT_LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
@@ -119,7 +121,9 @@ fn sizes(text: &str) -> Vec<&str> {
     let starts = ["Need to get ", "After this operation, "];
     let lines = text.lines();
     lines
-        .filter(|line| starts.iter().any(|start| line.starts_with(start)) || line.contains(" newly installed"))
+        .filter(|line| {
+            starts.iter().any(|start| line.starts_with(start)) || line.contains(" newly installed")
+        })
         .collect()
 }
 
@@ -128,7 +132,9 @@ fn sizes(text: &str) -> Vec<&str> {
 fn stop(prefix: &[&str], service: &str) {
     let mut words: Vec<&str> = prefix.to_vec();
     words.extend(["systemctl", "--quiet", "disable", "--now", service]);
-    fn quiet() -> Stdio { Stdio::null() }
+    fn quiet() -> Stdio {
+        Stdio::null()
+    }
     let ended = Command::new(words[0]).args(&words[1..]).stdout(quiet()).stderr(quiet()).status();
     if matches!(ended, Ok(status) if status.success()) {
         println!("The service {} is stopped and disabled: the tests start their own", service);

@@ -37,7 +37,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pinfold-study", &["pinfold-model", "pinfold-host", "pinfold-config", "pinfold-stats"]),
     (
         "pinfold-cluster",
-        &["pinfold-model", "pinfold-host", "pinfold-probe", "pinfold-stats", "pinfold-study", "pinfold-run"],
+        &[
+            "pinfold-model",
+            "pinfold-host",
+            "pinfold-probe",
+            "pinfold-stats",
+            "pinfold-study",
+            "pinfold-run",
+        ],
     ),
     ("pinfold-report", &["pinfold-model"]),
     (
@@ -209,13 +216,20 @@ fn architecture(text: &str, broken: &mut Vec<String>) {
         broken.push(format!("ARCHITECTURE.md: {} lines, more than {}", lines, ARCHITECTURE_LINES));
     }
     if text.len() > ARCHITECTURE_BYTES {
-        broken.push(format!("ARCHITECTURE.md: {} bytes, more than {}", text.len(), ARCHITECTURE_BYTES));
+        broken.push(format!(
+            "ARCHITECTURE.md: {} bytes, more than {}",
+            text.len(),
+            ARCHITECTURE_BYTES
+        ));
     }
     for (index, line) in text.lines().enumerate() {
         let chars = line.chars().count();
         if chars > ARCHITECTURE_LINE_CHARS {
             let place = format!("ARCHITECTURE.md:{}", index + 1);
-            broken.push(format!("{}: {} characters, more than {}", place, chars, ARCHITECTURE_LINE_CHARS));
+            broken.push(format!(
+                "{}: {} characters, more than {}",
+                place, chars, ARCHITECTURE_LINE_CHARS
+            ));
         }
     }
 }
@@ -224,12 +238,16 @@ fn architecture(text: &str, broken: &mut Vec<String>) {
 /// repository.
 fn paths(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter(|word| word.contains('/') && !word.contains([' ', ':', '<']) && !is_format(word)).collect()
+    quoted
+        .filter(|word| word.contains('/') && !word.contains([' ', ':', '<']) && !is_format(word))
+        .collect()
 }
 
 /// True for the name of a file format with its version: `pinfold-plan/1`.
 fn is_format(word: &str) -> bool {
-    word.rsplit('/').next().is_some_and(|last| !last.is_empty() && last.chars().all(|c| c.is_ascii_digit()))
+    word.rsplit('/')
+        .next()
+        .is_some_and(|last| !last.is_empty() && last.chars().all(|c| c.is_ascii_digit()))
 }
 
 /// Normal dependencies between our crates must be in [`ARROWS`]; tests may use more.
@@ -272,7 +290,9 @@ fn read_manifest(text: &str) -> (String, Vec<String>) {
         } else if section == "[package]" && line.starts_with("name = ") {
             name = line["name = ".len()..].trim_matches('"').to_string();
         } else if section == "[dependencies]" && line.starts_with("pinfold") {
-            uses.push(line.split(|c| c == '.' || c == ' ' || c == '=').next().unwrap_or("").to_string());
+            uses.push(
+                line.split(|c| c == '.' || c == ' ' || c == '=').next().unwrap_or("").to_string(),
+            );
         }
     }
     (name, uses)
@@ -291,25 +311,32 @@ fn source(name: &str, text: &str, broken: &mut Vec<String>) {
     let product: HashSet<usize> = tokens.iter().map(|token| token.line).collect();
     if of_ours && !name.starts_with("crates/pinfold-host/src/raw") {
         for token in tokens.iter().filter(|token| token.is("unsafe")) {
-            broken.push(format!("{}:{}: unsafe belongs into crates/pinfold-host/src/raw", name, token.line));
+            broken.push(format!(
+                "{}:{}: unsafe belongs into crates/pinfold-host/src/raw",
+                name, token.line
+            ));
         }
     }
-    for (index, line) in text.lines().enumerate().filter(|(index, _)| product.contains(&(index + 1))) {
+    for (index, line) in
+        text.lines().enumerate().filter(|(index, _)| product.contains(&(index + 1)))
+    {
         let code = line.split("//").next().unwrap_or("");
         let place = format!("{}:{}", name, index + 1);
         let kernel_path = code.contains("\"/sys/") || code.contains("\"/proc/");
         // The table of tunables has the names of their files, and the texts for tuned one more;
         // nothing is opened there.
-        let named = name.starts_with("crates/pinfold-model/src/tunables") || name == "crates/pinfold-emit/src/tuned.rs";
+        let named = name.starts_with("crates/pinfold-model/src/tunables")
+            || name == "crates/pinfold-emit/src/tuned.rs";
         // The names of tasks in a simulated host.
-        let simulated = name.starts_with("crates/pinfold-host/src/sim") || name.starts_with("crates/pinfold-sim/");
+        let simulated = name.starts_with("crates/pinfold-host/src/sim")
+            || name.starts_with("crates/pinfold-sim/");
         let shell = ["\"sh\"", "\"bash\"", "\"/bin/sh\""].iter().any(|word| code.contains(word));
         if of_product && shell && !simulated {
             broken.push(format!("{}: no shell; give a program its words", place));
         }
         // The simulated kernel has these files.
-        let of_kernel =
-            name.starts_with("crates/pinfold-host/src/") || name.starts_with("crates/pinfold-sim/src/");
+        let of_kernel = name.starts_with("crates/pinfold-host/src/")
+            || name.starts_with("crates/pinfold-sim/src/");
         if of_product && kernel_path && !named && !of_kernel {
             broken.push(format!("{}: kernel paths belong into pinfold_host::paths", place));
         }
@@ -325,7 +352,14 @@ fn length(name: &str, text: &str, broken: &mut Vec<String>) {
 
 /// Captured machines must not contain serial numbers, UUIDs, MAC addresses or host names.
 fn fixture(name: &str, text: &str, broken: &mut Vec<String>) {
-    for needle in ["product_serial", "product_uuid", "board_serial", "HostName", "DMIBoardSerial", "DMIProductUUID"] {
+    for needle in [
+        "product_serial",
+        "product_uuid",
+        "board_serial",
+        "HostName",
+        "DMIBoardSerial",
+        "DMIProductUUID",
+    ] {
         if text.contains(needle) {
             broken.push(format!("{}: holds {}, which identifies a machine", name, needle));
         }
@@ -361,7 +395,10 @@ mod tests {
     #[test]
     fn manifests_are_read_by_section() {
         let text = "[package]\nname = \"pinfold-x\"\n[dependencies]\npinfold-model.workspace = true\nserde.workspace = true\n[dev-dependencies]\npinfold-host.workspace = true\n";
-        assert_eq!(read_manifest(text), ("pinfold-x".to_string(), vec!["pinfold-model".to_string()]));
+        assert_eq!(
+            read_manifest(text),
+            ("pinfold-x".to_string(), vec!["pinfold-model".to_string()])
+        );
     }
 
     #[test]
@@ -372,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_long_architecture_page_is_named() {
-    fn check(text: &str, count: usize) {
+        fn check(text: &str, count: usize) {
             let mut broken = Vec::new();
             architecture(text, &mut broken);
             assert_eq!(broken.len(), count, "{:?}", broken);
@@ -387,7 +424,7 @@ mod tests {
 
     #[test]
     fn broken_rules_are_named() {
-    fn check(name: &str, text: &str, count: usize) {
+        fn check(name: &str, text: &str, count: usize) {
             let mut broken = Vec::new();
             source(name, text, &mut broken);
             assert_eq!(broken.len(), count, "{:?}", broken);
@@ -398,8 +435,16 @@ mod tests {
         check("crates/a/src/x.rs", "//! Does x.\nfn f() { unsafe { g() } }\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\nconst P: &str = \"/proc/stat\";\n", 1);
         check("crates/a/src/x.rs", "//! Does x.\nconst S: &str = \"sh\";\n", 1);
-        check("crates/a/src/x.rs", "//! Does x.\n#[cfg(test)]\nmod x;\nconst S: &str = \"sh\";\n", 1);
-        check("crates/a/src/x.rs", "//! Does x.\n#[cfg(test)]\nmod tests {\nconst S: &str = \"sh\";\n", 0);
+        check(
+            "crates/a/src/x.rs",
+            "//! Does x.\n#[cfg(test)]\nmod x;\nconst S: &str = \"sh\";\n",
+            1,
+        );
+        check(
+            "crates/a/src/x.rs",
+            "//! Does x.\n#[cfg(test)]\nmod tests {\nconst S: &str = \"sh\";\n",
+            0,
+        );
         check("crates/a/src/x.rs", "//! Does x.\nfn f() { g(\"--unsafe\") }\n", 0);
         check("crates/a/src/x.rs", "//! Does x.\n// unsafe \"/proc/stat\" in a comment\n", 0);
     }

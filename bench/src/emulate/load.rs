@@ -64,7 +64,7 @@ impl Load {
     }
 
     /// A shorter load for runs at full speed, of which there are two for each slowed one.
-    pub fn shortened(self) -> Self {
+    pub fn shorten(self) -> Self {
         fn half(ms: u32) -> u32 {
             LEAD_MS + ms.saturating_sub(LEAD_MS) * 35 / 100
         }

@@ -62,7 +62,7 @@ impl<'t> Platform<'t> {
                 return Ok(platform);
             }
             if platform.supervisor.try_wait()?.is_some() {
-                let said = platform.said()?;
+                let said = platform.read_output()?;
                 return Err(format!("pinfold emulate up: {said}").into());
             }
             SystemClock.sleep_ns(LOOK_NS);
@@ -187,7 +187,7 @@ impl<'t> Platform<'t> {
         let ended = self.ask(&["down"]).map(|_| ());
         match self.supervisor.wait_for(&SystemClock, COMMAND_NS)? {
             Some(_) => {
-                let said = self.said()?;
+                let said = self.read_output()?;
                 ended.map_err(|error| format!("{error}; its supervisor said: {said}").into())
             }
             None => Err("the supervisor did not end when the platform was down".into()),
@@ -195,7 +195,7 @@ impl<'t> Platform<'t> {
     }
 
     /// The output of the supervisor until its end.
-    fn said(&mut self) -> Result<String, Failure> {
+    fn read_output(&mut self) -> Result<String, Failure> {
         let mut text = String::new();
         if let Some(mut pipe) = self.supervisor.stderr() {
             pipe.read_to_string(&mut text)?;

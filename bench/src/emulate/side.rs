@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::load::{Load, Reading};
 use super::platform::{Platform, Tools};
-use super::subject::{CoreShare, Subject, shared};
+use super::subject::{CoreShare, Subject, shared_platform};
 use super::trial::{self, Run, Trial, TrialPosition, TrialRequest};
 use crate::arguments::Failure;
 
@@ -128,7 +128,7 @@ pub fn neighbour(
     let Rounds { count, ms } = rounds;
     let one = |name: &str| subject.vnode(name, 1, 0.5);
     let platform =
-        Platform::up(tools, "neighbours", &shared(&format!("{}{}", one("a"), one("b"))))?;
+        Platform::up(tools, "neighbours", &shared_platform(&format!("{}{}", one("a"), one("b"))))?;
     // It ends when it is killed; repetitions take time too.
     let all_ms = ((ms + 400) * 5 * count + 2_000).saturating_mul(4);
     let mut other = platform
@@ -140,7 +140,7 @@ pub fn neighbour(
         .start()?;
     let mut felt = Vec::new();
     for round in 0..count {
-        let run = trial::undisturbed(host, pus, || one_round(&platform, round, ms))?;
+        let run = trial::run_undisturbed(host, pus, || one_round(&platform, round, ms))?;
         let subject = subject.label();
         felt.push(Felt { subject, steal: run.steal, repeats: run.repeats, ..run.gave });
     }
@@ -184,14 +184,14 @@ pub fn example(
 ) -> Result<Vec<Trial>, Failure> {
     let Rounds { count, ms } = rounds;
     let load = Load::Work(ONE, ms);
-    let platform = Platform::up(tools, "example", &shared(EXAMPLE))?;
+    let platform = Platform::up(tools, "example", &shared_platform(EXAMPLE))?;
     let speeds = platform.speeds()?;
     let at_once = |share: &dyn Fn(f64) -> f64| -> Result<Run<Vec<Reading>>, Failure> {
         for (vnode, speed) in &speeds {
             platform.set(vnode, share(*speed))?;
         }
         platform.settle();
-        trial::undisturbed(host, pus, || all_at_once(&platform, &speeds, load))
+        trial::run_undisturbed(host, pus, || all_at_once(&platform, &speeds, load))
     };
     let mut trials = Vec::new();
     for block in 0..count {

@@ -146,7 +146,7 @@ impl<'t> CoreShare<'t> {
             Subject::Method { .. } => {
                 let cores = u32::try_from(pus.len())?;
                 let vnode = subject.vnode(VNODE, cores, 1.0);
-                let platform = Platform::up(tools, VNODE, &shared(&vnode))?;
+                let platform = Platform::up(tools, VNODE, &shared_platform(&vnode))?;
                 let got = platform.pus(VNODE)?;
                 if got != *pus {
                     let label = subject.label();
@@ -214,7 +214,7 @@ impl<'t> CoreShare<'t> {
 }
 
 /// A platform whose burners may run everywhere, because the machine has no other work.
-pub fn shared(vnodes: &str) -> String {
+pub fn shared_platform(vnodes: &str) -> String {
     format!("share-housekeeping = true\n{vnodes}")
 }
 
@@ -243,7 +243,7 @@ mod tests {
     fn a_vnode_is_what_a_platform_file_takes() {
         let subject =
             Subject::Method { name: "fracas".to_owned(), as_published: true, period: None };
-        let text = shared(&subject.vnode("bench", 2, 1.0));
+        let text = shared_platform(&subject.vnode("bench", 2, 1.0));
         let platform = pinfold_config::platforms::from_toml(&text).unwrap();
         assert!(platform.share_housekeeping);
         assert_eq!((platform.vnodes.len(), platform.vnodes[0].cores), (1, 2));
@@ -255,7 +255,7 @@ mod tests {
         let turns = hogs.in_turns();
         let labels: Vec<String> = turns.iter().map(Subject::label).collect();
         assert_eq!(labels, ["hogs, 500us", "hogs, 2ms", "hogs, 10ms", "hogs, 100ms"]);
-        let text = shared(&turns[3].vnode("bench", 1, 0.5));
+        let text = shared_platform(&turns[3].vnode("bench", 1, 0.5));
         let platform = pinfold_config::platforms::from_toml(&text).unwrap();
         assert_eq!(platform.vnodes[0].period_ns, Some(100_000_000));
         assert!(Subject::PlainQuota.in_turns().is_empty());

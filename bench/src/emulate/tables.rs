@@ -377,7 +377,7 @@ impl Findings {
     }
 
     /// Runs that were repeated or kept because of steal time.
-    pub fn stolen(&self) -> String {
+    pub fn steal_text(&self) -> String {
         let trials = self.trials.iter().map(|trial| (trial.repeats, trial.is_disturbed()));
         let felt = self.felt.iter().map(|felt| (felt.repeats, trial::is_disturbed(felt.steal)));
         let all: Vec<(u32, bool)> = trials.chain(felt).collect();
@@ -502,6 +502,6 @@ mod tests {
         bad.steal = 0.02;
         let found = findings(vec![bad, trial("spin", "one thread", 1, 0.5, 0.5)]);
         assert_eq!(found.stolen_by_subject().rows[0], ["x", "2", "2", "1"]);
-        assert!(found.stolen().starts_with("In 2 comparisons"), "{}", found.stolen());
+        assert!(found.steal_text().starts_with("In 2 comparisons"), "{}", found.steal_text());
     }
 }

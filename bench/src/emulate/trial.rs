@@ -129,13 +129,13 @@ pub fn run(
     last: &mut Option<Baseline>,
 ) -> Result<Trial, Failure> {
     let load = request.load;
-    let fresh = last.take().filter(|last| last.load == load.shortened());
+    let fresh = last.take().filter(|last| last.load == load.shorten());
     let before = match fresh {
         Some(before) => before,
         None => baseline(host, turn, load)?,
     };
     turn.set(request.speed)?;
-    let slowed = undisturbed(host, &turn.pus, || turn.run(load))?;
+    let slowed = run_undisturbed(host, &turn.pus, || turn.run(load))?;
     turn.set(1.0)?;
     let after = baseline(host, turn, load)?;
     let trial = judge_runs(request, [&slowed, &before.run, &after.run]);
@@ -145,12 +145,12 @@ pub fn run(
 }
 
 fn baseline(host: &LiveHost, turn: &CoreShare<'_>, load: Load) -> Result<Baseline, Failure> {
-    let load = load.shortened();
-    Ok(Baseline { load, run: undisturbed(host, &turn.pus, || turn.baseline(load))? })
+    let load = load.shorten();
+    Ok(Baseline { load, run: run_undisturbed(host, &turn.pus, || turn.baseline(load))? })
 }
 
 /// A run with little steal time, or the last of several attempts.
-pub fn undisturbed<T>(
+pub fn run_undisturbed<T>(
     host: &LiveHost,
     pus: &CpuSet,
     run: impl Fn() -> Result<T, Failure>,
@@ -208,16 +208,17 @@ fn run_with_steal<T>(
     run: impl FnOnce() -> Result<T, Failure>,
 ) -> Result<(T, f64), Failure> {
     let (begin, before) =
-        (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
+        (SystemClock.now_ns(), stolen_ticks(&host.read_text(&paths::kernel_stat())?, pus));
     let gave = run()?;
-    let (end, after) = (SystemClock.now_ns(), stolen(&host.read_text(&paths::kernel_stat())?, pus));
+    let (end, after) =
+        (SystemClock.now_ns(), stolen_ticks(&host.read_text(&paths::kernel_stat())?, pus));
     let elapsed = end.saturating_sub(begin).max(1) as f64;
     let ticks = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
     Ok((gave, ticks.max().unwrap_or(0) as f64 * TICK_NS / elapsed))
 }
 
 /// Stolen ticks of each of the CPUs in the text of `/proc/stat`; 0 for a missing CPU.
-fn stolen(text: &str, pus: &CpuSet) -> Vec<u64> {
+fn stolen_ticks(text: &str, pus: &CpuSet) -> Vec<u64> {
     let of = |pu: pinfold_model::PuId| {
         let name = format!("cpu{pu}");
         let line = text.lines().find(|line| line.split(' ').next() == Some(name.as_str()))?;
@@ -236,7 +237,7 @@ mod tests {
         let text =
             "cpu  1 2 3 4 5 6 7 80 9 10\ncpu1 1 2 3 4 5 6 7 8 9 10\ncpu12 1 2 3 4 5 6 7 33 9 10\n";
         let check = |list: &str, expected: &[u64]| {
-            assert_eq!(stolen(text, &CpuSet::parse_list(list).unwrap()), expected, "{list}");
+            assert_eq!(stolen_ticks(text, &CpuSet::parse_list(list).unwrap()), expected, "{list}");
         };
         check("1", &[8]);
         check("1,12", &[8, 33]);

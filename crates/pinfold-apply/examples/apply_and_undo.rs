@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 
-use pinfold_apply::{Journals, NewJournal, Target, apply, undo, unobserved};
+use pinfold_apply::{Journals, NewJournal, Target, apply, no_observer, undo};
 use pinfold_host::{Host as _, LiveHost, SystemClock, files::StateDir, process::Spawn};
 use pinfold_model::{Request, Role, Speed, VnodeRequest};
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let journals = Journals::open(&state, &SystemClock)?;
     let new = NewJournal { vm_name: "sleep", plan: &plan_json, target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new)?;
-    for step in apply(&host, &plan, &target, &mut journal, &mut unobserved())?.steps {
+    for step in apply(&host, &plan, &target, &mut journal, &mut no_observer())?.steps {
         println!("applied: {}", step.change);
     }
     println!("pinned: {}", host.affinity(child.pid())?);

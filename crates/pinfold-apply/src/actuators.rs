@@ -25,7 +25,7 @@ mod write_error;
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Change, Finding, Step, TaskId, Undo};
 
-pub(crate) use affinity::{allowed, narrowed};
+pub(crate) use affinity::{allowed_cpus, report_narrowed};
 pub(crate) use controllers::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use cpuset_reset::obstacle;
 pub(crate) use group::PREFIX as GROUP_PREFIX;
@@ -156,7 +156,7 @@ pub(crate) fn verify(
 
 /// Reverts a step. Returns one result per thing that the step changed.
 pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted, HostError>> {
-    let one = |answer| vec![confirmed(past.host, step, answer)];
+    let one = |answer| vec![confirm_gone(past.host, step, answer)];
     if let Err(error) = kernel_paths::require(past.host, &step.undo) {
         return vec![Err(error)];
     }
@@ -197,7 +197,7 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
 
 /// Checks an answer of [`Reverted::Gone`]. It is an error if the file or group is only hidden or
 /// the thread still runs, because nothing was reverted then.
-fn confirmed(
+fn confirm_gone(
     host: &dyn Host,
     step: &Step,
     answer: Result<Reverted, HostError>,
@@ -235,7 +235,7 @@ fn confirmed_of(
 /// Completes a step whose revert returned [`Reverted::Later`], after all other steps are undone.
 pub(crate) fn finish(past: &UndoContext<'_>, step: &Step) -> Result<Reverted, HostError> {
     let Undo::WriteFile { path, .. } = &step.undo else { return Ok(Reverted::Nothing) };
-    confirmed(past.host, step, cpuset_reset::finish(past, path))
+    confirm_gone(past.host, step, cpuset_reset::finish(past, path))
 }
 
 /// Enables controllers again that an interrupted revert of a step has disabled.

@@ -64,7 +64,7 @@ pub struct Event<'a> {
 pub type Observer<'o> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'o;
 
 /// An observer that never interrupts.
-pub fn unobserved() -> impl FnMut(&Event<'_>) -> ControlFlow<()> {
+pub fn no_observer() -> impl FnMut(&Event<'_>) -> ControlFlow<()> {
     |_| ControlFlow::Continue(())
 }
 
@@ -119,7 +119,7 @@ pub fn apply(
     match run.until_done(plan, target) {
         Ok(()) => {
             let name = group_name(run.journal.record().header.vm);
-            let group = run.applied.steps.iter().find_map(|step| made(step, &name));
+            let group = run.applied.steps.iter().find_map(|step| created_name(step, &name));
             Ok(Applied { group, ..run.applied })
         }
         Err(failure) => Err(failure.taken_back(host, journal)),
@@ -137,7 +137,7 @@ pub fn take_steps(
     observer: &mut Observer<'_>,
 ) -> Result<Applied, ApplyError> {
     let mut run = Run::new(host, journal, observer, true);
-    match run.once(steps) {
+    match run.apply_round(steps) {
         Ok(()) => Ok(run.applied),
         Err(failure) => Err(failure.taken_back(host, journal)),
     }
@@ -153,9 +153,9 @@ pub fn add_steps(
     journal: &mut Journal<'_>,
 ) -> Result<Applied, ApplyError> {
     let first = journal.record().step_count();
-    let mut observer = unobserved();
+    let mut observer = no_observer();
     let mut run = Run::new(host, journal, &mut observer, true);
-    match run.once(steps) {
+    match run.apply_round(steps) {
         Ok(()) => Ok(run.applied),
         Err(failure) => Err(failure.after(drop_since(host, journal, first))),
     }
@@ -167,7 +167,7 @@ pub fn drop_since(host: &dyn HostMut, journal: &mut Journal<'_>, first: usize) -
     drop_steps(host, journal, &added)
 }
 
-fn made(step: &Step, name: &str) -> Option<String> {
+fn created_name(step: &Step, name: &str) -> Option<String> {
     let path = step.change.made_group()?;
     (path.rsplit('/').next() == Some(name)).then(|| path.to_owned())
 }
@@ -290,7 +290,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             self.drop_left(&mut steps, target)?;
             steps.retain_mut(|step| self.is_new(step));
             // The steps of the first pass follow at once; later passes list the threads again.
-            let mut seen = Some(LiveThreads::listed(state.listed));
+            let mut seen = Some(LiveThreads::from_list(state.listed));
             let Some(first) = steps.first() else {
                 let stay = self.irqs.finding(self.required)?;
                 self.find(stay.into_iter().collect());
@@ -317,7 +317,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         Ok(())
     }
 
-    fn once(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
+    fn apply_round(&mut self, mut steps: Vec<Step>) -> Result<(), Failure> {
         let hierarchy = Hierarchy::read(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         steps.retain_mut(|step| self.is_new(step));
@@ -354,7 +354,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return false;
             }
         }
-        if !self.settled.is_empty() && self.settled.contains(&settled(&step.change)) {
+        if !self.settled.is_empty() && self.settled.contains(&change_key(&step.change)) {
             return false;
         }
         if let Some(first) = first_undo(self.journal.record(), &step.undo) {
@@ -470,12 +470,12 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let taken = actuators::take(self.host, seen, &step.change).map_err(refused)?;
         self.report(Point::AfterChange, index, step)?;
         if matches!(step.change, Change::MovePages { .. }) {
-            self.settled.insert(settled(&step.change));
+            self.settled.insert(change_key(&step.change));
         }
         let shown = match taken {
             ChangeOutcome::Gone => ReadBack::Gone,
             ChangeOutcome::Refused { error, finding: _ } if self.irqs.stays(&error) => {
-                self.settled.insert(settled(&step.change));
+                self.settled.insert(change_key(&step.change));
                 self.journal.note(index, Outcome::Skipped, None);
                 return Ok(());
             }
@@ -483,26 +483,26 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return Err(refused(error));
             }
             ChangeOutcome::Refused { error: _, finding } => {
-                self.settled.insert(settled(&step.change));
+                self.settled.insert(change_key(&step.change));
                 self.journal.note(index, Outcome::Skipped, None);
                 self.find(vec![finding]);
                 return Ok(());
             }
             ChangeOutcome::Done(findings) => {
                 self.find(findings);
-                self.shown(hierarchy, &step.change).map_err(refused)?
+                self.read_back(hierarchy, &step.change).map_err(refused)?
             }
         };
         let mut given = None;
         match shown {
             ReadBack::AsAsked => {}
             ReadBack::Given { value, finding } => {
-                self.settled.insert(settled(&step.change));
+                self.settled.insert(change_key(&step.change));
                 self.find(vec![finding]);
                 given = Some(value);
             }
             ReadBack::Less(finding) => {
-                self.settled.insert(settled(&step.change));
+                self.settled.insert(change_key(&step.change));
                 self.find(vec![finding]);
             }
             ReadBack::Gone => {
@@ -521,7 +521,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     }
 
     /// The value that the kernel shows. For a change that completes late, waits for it first.
-    fn shown(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<ReadBack, HostError> {
+    fn read_back(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<ReadBack, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
         for _ in 0..actuators::LATE_LOOKS {
             if !matches!(shown, ReadBack::Given { .. }) || !actuators::comes_late(change) {
@@ -542,7 +542,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
 }
 
 /// Key of a change that is not tried again: a tunable with its value, or the pages of a process.
-fn settled(change: &Change) -> String {
+fn change_key(change: &Change) -> String {
     if let Change::MovePages { task, .. } = change {
         format!("pages of {task}")
     } else {

@@ -122,7 +122,7 @@ impl Cpusets {
     }
 
     /// A group's path below the mount, `/` for the root.
-    pub(crate) fn below(&self, group: &str) -> String {
+    pub(crate) fn relative_path(&self, group: &str) -> String {
         match group.strip_prefix(&self.root) {
             Some("") | None => "/".to_owned(),
             Some(path) => path.to_owned(),
@@ -167,7 +167,7 @@ impl Cpusets {
     /// The group and its ancestors, root first.
     pub(crate) fn lineage(&self, group: &str) -> Vec<String> {
         let mut lineage = vec![self.root.clone()];
-        let below = self.below(group);
+        let below = self.relative_path(group);
         for part in below.split('/').filter(|part| !part.is_empty()) {
             let last = lineage.last().map_or("", String::as_str);
             lineage.push(format!("{last}/{part}"));
@@ -205,7 +205,7 @@ impl Cpusets {
             }
         }
         let path = self.effective_path(&self.root);
-        parse(&path, &host.required(&path)?)
+        parse(&path, &host.read_required(&path)?)
     }
 
     /// The effective CPUs of a thread's group; `None` if the thread has ended.

@@ -13,7 +13,7 @@ pub(crate) trait Files {
     fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError>;
 
     /// The content of a file that must exist.
-    fn required(&self, path: &str) -> Result<Vec<u8>, HostError>;
+    fn read_required(&self, path: &str) -> Result<Vec<u8>, HostError>;
 
     /// The names in a directory; empty if it does not exist.
     fn names(&self, path: &str) -> Result<Vec<String>, HostError>;
@@ -27,7 +27,7 @@ impl<H: Host + ?Sized> Files for H {
         tasks::unless_gone(self.read(path))
     }
 
-    fn required(&self, path: &str) -> Result<Vec<u8>, HostError> {
+    fn read_required(&self, path: &str) -> Result<Vec<u8>, HostError> {
         self.read(path)
     }
 

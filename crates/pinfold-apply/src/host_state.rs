@@ -164,7 +164,7 @@ impl<'h> HostState<'h> {
     pub(crate) fn mount(&self, controller: &str) -> Result<Option<ControllerMount>, HostError> {
         mountinfo::controller_in(
             &mut |path: &str| {
-                let bytes = self.required(path)?;
+                let bytes = self.read_required(path)?;
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             },
             controller,
@@ -173,7 +173,7 @@ impl<'h> HostState<'h> {
 
     /// Major and minor number of the kernel.
     pub(crate) fn release(&self) -> Result<(u32, u32), HostError> {
-        cpusets::parse_release(&self.required(&paths::kernel_release())?)
+        cpusets::parse_release(&self.read_required(&paths::kernel_release())?)
     }
 }
 
@@ -191,7 +191,7 @@ impl HostState<'_> {
     }
 
     /// The content of a file that must exist.
-    pub(crate) fn required(&self, path: &str) -> Result<Vec<u8>, HostError> {
+    pub(crate) fn read_required(&self, path: &str) -> Result<Vec<u8>, HostError> {
         match self.file(path)? {
             Some(bytes) => Ok(bytes),
             // Only the host has the error.
@@ -206,7 +206,7 @@ impl HostState<'_> {
 
     /// The same where the file must exist.
     pub(crate) fn required_cpu_list(&self, path: &str) -> Result<CpuSet, HostError> {
-        cpusets::parse(path, &self.required(path)?)
+        cpusets::parse(path, &self.read_required(path)?)
     }
 
     /// The names in a directory; empty if it does not exist.
@@ -278,11 +278,16 @@ impl HostState<'_> {
         let Some(group) = cpusets.group_of(self, tid)? else { return Ok(None) };
         let Some(mask) = self.mask(tid)? else { return Ok(None) };
         let Some(policy) = self.policy(tid)? else { return Ok(None) };
-        Ok(Some(TaskState { task: stat.task(), group: cpusets.below(&group), mask, policy }))
+        Ok(Some(TaskState {
+            task: stat.task(),
+            group: cpusets.relative_path(&group),
+            mask,
+            policy,
+        }))
     }
 
     /// The CPUs that a thread's cpuset allows; `None` if the thread has ended.
-    pub(crate) fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+    pub(crate) fn allowed_cpus(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
         let Some(cpusets) = self.cpusets()? else {
             return self.required_cpu_list(&paths::cpu_online()).map(Some);
         };
@@ -319,8 +324,8 @@ impl Files for HostState<'_> {
         self.file(path)
     }
 
-    fn required(&self, path: &str) -> Result<Vec<u8>, HostError> {
-        self.required(path)
+    fn read_required(&self, path: &str) -> Result<Vec<u8>, HostError> {
+        self.read_required(path)
     }
 
     fn names(&self, path: &str) -> Result<Vec<String>, HostError> {

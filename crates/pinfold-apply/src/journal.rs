@@ -118,7 +118,7 @@ pub fn active_journals(host: &dyn Host) -> Result<Vec<String>, JournalError> {
 
 /// The placements of live processes whose journal is missing or wrong. Only their marks show them.
 pub fn lost_placements(host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
-    Marks::OfMachine.lost(host)
+    Marks::OfMachine.find_lost(host)
 }
 
 /// Fails if a journal outside of a directory has an active placement of a process.
@@ -761,8 +761,11 @@ fn present(host: &dyn Host, target: &Target) -> Result<Vec<TaskId>, JournalError
     let processes = std::iter::once(target.pid).chain(target.own.iter().map(|task| task.tid));
     let known: BTreeSet<Tid> = present.iter().map(|task| task.tid).collect();
     for pid in processes {
-        let listed =
-            if pid == target.pid { target.listed(host) } else { tasks::threads_of(host, pid) };
+        let listed = if pid == target.pid {
+            target.list_threads(host)
+        } else {
+            tasks::threads_of(host, pid)
+        };
         for tid in listed.map_err(JournalError::Host)? {
             if known.contains(&tid) {
                 continue;

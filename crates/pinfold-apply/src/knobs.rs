@@ -60,7 +60,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
         }
         let ok = match &found {
             Some(found) => {
-                let given = record.given(index);
+                let given = record.normalized_value(index);
                 given.is_some_and(|given| found.trim_ascii() == given.as_bytes())
                     || actuators::still_holds(path, found, value, original)?
                     || is_narrowed_interrupt(path, found, value)
@@ -97,7 +97,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Tunables that another program changed, each with the programs that may have done it.
-pub(crate) fn drifted(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
+pub(crate) fn find_drift(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
     let mut findings = Vec::new();
     for knob in knobs(host, record)?.into_iter().filter(|knob| !knob.ok) {
         let found = knob.found.as_deref().unwrap_or("gone");

@@ -81,13 +81,13 @@ impl OtherPlacements {
     }
 
     /// The placement that changed the setting of a step after `own` did.
-    pub(crate) fn above(&self, own: JournalId<'_>, step: &Step) -> Option<&Record> {
+    pub(crate) fn find_later(&self, own: JournalId<'_>, step: &Step) -> Option<&Record> {
         let mut all = self.0.iter().map(|(_, record)| record);
         all.find(|record| is_above(record, own, &step.undo))
     }
 
     /// A copy of the record whose steps restore the values that are the original ones now.
-    pub(crate) fn resolved<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
+    pub(crate) fn resolve<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
         let is_active = |one: &EarlierUndo| {
             self.0.iter().any(|(path, of)| {
                 *path == one.journal && of.header.created_unix_s == one.created_unix_s
@@ -197,7 +197,7 @@ fn holds(record: &Record, found: &Undo) -> bool {
         | Entry::Undoing
         | Entry::End { .. } => false,
     });
-    !is_void && is_value_of(record.given(index), step, found)
+    !is_void && is_value_of(record.normalized_value(index), step, found)
 }
 
 fn is_value_of(given: Option<&str>, step: &Step, found: &Undo) -> bool {

@@ -43,7 +43,7 @@ mod watch;
 
 pub use apply::{
     Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, add_steps, apply,
-    difference, drop_since, no_movable_irq, replace, take_steps, unobserved,
+    difference, drop_since, no_movable_irq, no_observer, replace, take_steps,
 };
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
@@ -53,8 +53,8 @@ pub use journal::{
     lost_placements, remove_void_marks, void_marks,
 };
 pub use knobs::{KnobStatus, knobs};
-pub use missing_cgroups::vanished;
-pub use resctrl_monitor::{Counter, monitored};
+pub use missing_cgroups::find_vanished;
+pub use resctrl_monitor::{Counter, read_counters};
 pub use reset::reset_masks;
 pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
 pub use status::{Intruder, RoleStatus, Status, status};

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, TaskState, Undo};
 
 use crate::cpusets::Cpusets;
@@ -20,7 +20,7 @@ use crate::tasks;
 ///
 /// # Errors
 /// [`HostError`] if the host cannot be read.
-pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
+pub fn find_vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
     // When the machine ends, its groups are removed too, and its tasks need not return.
     if !tasks::is_alive(host, record.header.vm)? {
         return Ok(Vec::new());
@@ -30,7 +30,7 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
     let mut findings = Vec::new();
     for path in made.filter(|path| !host.exists(path)) {
         tasks::confirm_missing(host, path)?;
-        findings.push(lost(path));
+        findings.push(report_lost(path));
     }
     let mut homes: BTreeMap<String, (&str, usize)> = BTreeMap::new();
     for (_, step) in record.steps() {
@@ -52,14 +52,15 @@ pub fn vanished(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostEr
             Some(cpusets) => cpusets.nearest(host, home)?,
             None => (*mount).to_owned(),
         };
-        let text = format!("{home} no longer exists, and {} came from it", counted(*count, "task"));
+        let text =
+            format!("{home} no longer exists, and {} came from it", count_noun(*count, "task"));
         let hint = format!("undo moves them to {nearest}, the nearest group that accepts tasks");
         findings.push(Finding::note("groups", text).with_hint(hint));
     }
     Ok(findings)
 }
 
-fn lost(path: &str) -> Finding {
+fn report_lost(path: &str) -> Finding {
     let text =
         format!("{path} no longer exists: another program or an interrupted undo removed it");
     let hint = "its restrictions are no longer active: undo, then apply again";

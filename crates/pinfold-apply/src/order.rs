@@ -86,7 +86,7 @@ impl<'m> Queue<'m> {
     /// For each CPU that a move enters, the moves that leave it.
     fn leavers(&self) -> BTreeMap<PuId, Vec<usize>> {
         let mut entered = CpuSet::new();
-        self.pending.iter().for_each(|index| entered.add(&self.entered(*index)));
+        self.pending.iter().for_each(|index| entered.add(&self.cpus_entered(*index)));
         let mut leavers: BTreeMap<PuId, Vec<usize>> = BTreeMap::new();
         for &index in &self.pending {
             let left = self.masks[index].difference(&self.moves[index].after);
@@ -97,12 +97,12 @@ impl<'m> Queue<'m> {
         leavers
     }
 
-    fn entered(&self, index: usize) -> CpuSet {
+    fn cpus_entered(&self, index: usize) -> CpuSet {
         self.moves[index].after.difference(&self.masks[index]).intersection(&self.guarded)
     }
 
     fn waits_of(&self, index: usize, leavers: &BTreeMap<PuId, Vec<usize>>) -> BTreeSet<usize> {
-        let entered = self.entered(index);
+        let entered = self.cpus_entered(index);
         let before = entered.iter().filter_map(|cpu| leavers.get(&cpu)).flatten();
         before.copied().filter(|other| *other != index).collect()
     }

@@ -103,8 +103,8 @@ impl TableGrowth {
     pub fn since(before: &[NodeTables], after: &[NodeTables], process_kib: Option<u64>) -> Self {
         let nodes = after.iter().filter_map(|now| {
             let was = before.iter().find(|was| was.node == now.node)?;
-            let second = now.second_kib.zip(was.second_kib).map(|(now, was)| grown(now, was));
-            Some((now.node, grown(now.first_kib, was.first_kib), second))
+            let second = now.second_kib.zip(was.second_kib).map(|(now, was)| growth(now, was));
+            Some((now.node, growth(now.first_kib, was.first_kib), second))
         });
         Self { nodes: nodes.collect(), process_kib }
     }
@@ -121,12 +121,13 @@ impl TableGrowth {
     /// a note. Growth that may be that of other processes is no reason to warn.
     #[must_use]
     pub fn finding(&self, memory: &[NodeId]) -> Finding {
-        fn grown(kib: i64) -> u64 {
+        fn growth_of(kib: i64) -> u64 {
             kib.max(0).unsigned_abs()
         }
 
-        let first = self.nodes.iter().map(|(node, first, _)| (*node, grown(*first)));
-        let second = self.nodes.iter().map(|(node, _, second)| (*node, grown(second.unwrap_or(0))));
+        let first = self.nodes.iter().map(|(node, first, _)| (*node, growth_of(*first)));
+        let second =
+            self.nodes.iter().map(|(node, _, second)| (*node, growth_of(second.unwrap_or(0))));
         let (first, second) = (far_kib(memory, first), far_kib(memory, second));
         let error = self.error_kib().unwrap_or(0);
         if first > FEW_KIB.max(error) || (second > FEW_KIB && error <= FEW_KIB) {
@@ -137,7 +138,7 @@ impl TableGrowth {
     }
 }
 
-fn grown(after: u64, before: u64) -> i64 {
+fn growth(after: u64, before: u64) -> i64 {
     after.saturating_sub(before).cast_signed() - before.saturating_sub(after).cast_signed()
 }
 

@@ -34,9 +34,9 @@ type Created = (TaskId, Option<Tid>);
 /// bystanders.
 pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
-    placed.extend(past.masked());
+    placed.extend(past.masked_tasks());
     match until_rest(
-        &|| created(past, record, &placed, &record.header.threads),
+        &|| find_created(past, record, &placed, &record.header.threads),
         &|(task, main): &Created| actuators::release_born(past, *task, *main),
         report,
     ) {
@@ -207,7 +207,7 @@ pub(crate) fn release_bystanders(past: &UndoContext<'_>, record: &Record, report
         report.count_done(*task, actuators::restore_mask(past, *task, mask));
     }
     let noted: Vec<TaskId> = bystanders.keys().copied().collect();
-    match created(past, record, &noted, &noted) {
+    match find_created(past, record, &noted, &noted) {
         Ok(found) => {
             for (task, main) in found {
                 let parent = bystanders.iter().find(|(task, _)| Some(task.tid) == main);
@@ -249,7 +249,7 @@ fn threads(past: &UndoContext<'_>, record: &Record, pid: Tid) -> Result<Vec<Task
 
 /// Threads that were created after the journal began, each with its process of origin: in the
 /// processes of some tasks, and in processes that those started. Known threads are excluded.
-fn created(
+fn find_created(
     past: &UndoContext<'_>,
     record: &Record,
     from: &[TaskId],

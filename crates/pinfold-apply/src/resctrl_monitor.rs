@@ -27,7 +27,7 @@ pub struct Counter {
 ///
 /// # Errors
 /// [`HostError`] if a counter exists and cannot be read.
-pub fn monitored(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
+pub fn read_counters(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
     let made = record.steps().filter(|(index, _)| !record.is_dropped(*index));
     let mut made = made.filter_map(|(_, step)| step.change.made_group());
     let Some(group) = made.find(|path| actuators::is_in_resctrl(path)) else {

@@ -207,7 +207,7 @@ fn is_narrowed(
     if role.is_vcpu() || found.is_empty() || !found.is_subset(planned) {
         return Ok(false);
     }
-    let allowed = actuators::allowed(host, Cpusets::find(host)?.as_ref(), task.tid)?;
+    let allowed = actuators::allowed_cpus(host, Cpusets::find(host)?.as_ref(), task.tid)?;
     Ok(allowed.is_some_and(|allowed| planned.intersection(&allowed) == *found))
 }
 

@@ -97,7 +97,7 @@ impl Target {
     }
 
     /// The threads of its process, ascending.
-    pub(crate) fn listed(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
+    pub(crate) fn list_threads(&self, host: &dyn Host) -> Result<Vec<Tid>, HostError> {
         match self.confirmed_threads(host) {
             Some(threads) => Ok(threads),
             None => threads_of(host, self.pid),
@@ -106,7 +106,7 @@ impl Target {
 
     /// The setting that determines the masks of a role's threads.
     #[must_use]
-    pub(crate) fn kept(&self, role: &Role) -> Option<&ManagedSetting> {
+    pub(crate) fn setting_for(&self, role: &Role) -> Option<&ManagedSetting> {
         self.kept.iter().find(|kept| kept.rules == Rules::Masks(role.clone()))
     }
 
@@ -208,7 +208,7 @@ pub(crate) struct LiveThreads(Vec<Tid>);
 
 impl LiveThreads {
     /// Threads that were listed just now.
-    pub(crate) fn listed(threads: Vec<Tid>) -> Self {
+    pub(crate) fn from_list(threads: Vec<Tid>) -> Self {
         Self(threads)
     }
 

@@ -19,7 +19,7 @@ use crate::apply::affected_tasks;
 use crate::cpusets::{self, Hierarchy};
 use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record};
 use crate::layers::OtherPlacements;
-use crate::missing_cgroups::vanished;
+use crate::missing_cgroups::find_vanished;
 use crate::release;
 use crate::tasks;
 use crate::undo_report::UndoReport;
@@ -84,7 +84,7 @@ pub fn undo_observed(
         report.failed.push(finding.with_hint(hint));
         return report;
     }
-    match vanished(host, journal.record()) {
+    match find_vanished(host, journal.record()) {
         Ok(found) => report.vanished = found,
         Err(error) => report.fail("what has vanished", &error),
     }
@@ -99,7 +99,7 @@ pub fn undo_observed(
         Ok(()) | Err(_) => {}
     }
     let record = journal.record().clone();
-    let record = others.resolved(&record);
+    let record = others.resolve(&record);
     match UndoContext::new(host, journal.clock(), &record) {
         Ok(mut past) => {
             past.reaper = journal.reaper();
@@ -134,7 +134,7 @@ pub(crate) fn drop_steps(
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
     });
-    let whole = others.resolved(journal.record()).into_owned();
+    let whole = others.resolve(journal.record()).into_owned();
     let part = whole.with_steps(indices);
     match UndoContext::new(host, journal.clock(), &whole) {
         Ok(past) => {
@@ -295,7 +295,9 @@ fn replay(
         }
         is_pinned = matches!(step.undo, Undo::SetAffinity { .. } | Undo::SetPolicy { .. })
             || (is_pinned && !leaves_group(step));
-        if let Some(above) = others.above(JournalId { path: &path, header: &record.header }, step) {
+        if let Some(above) =
+            others.find_later(JournalId { path: &path, header: &record.header }, step)
+        {
             report.changed.push(handed_over(step, above));
             journal.note(index, Outcome::Kept, None);
             continue;

@@ -425,7 +425,7 @@ impl Watcher {
             self.reported_knobs.clear();
             return Ok(());
         }
-        let now = knobs::drifted(host, record)?;
+        let now = knobs::find_drift(host, record)?;
         let new = now.iter().filter(|finding| !self.reported_knobs.contains(finding));
         events.extend(new.cloned().map(WatchEvent::Finding));
         self.reported_knobs = now;
@@ -608,7 +608,7 @@ impl Watcher {
         step: &Step,
         clues: &LikelyCause<'_>,
     ) -> Result<Option<WatchEvent>, ApplyError> {
-        let (role, found) = (self.role(task), found(&step.undo));
+        let (role, found) = (self.role(task), found_value(&step.undo));
         if !self.changes.add_move(task, role.clone(), step) {
             return Ok(None);
         }
@@ -639,7 +639,7 @@ impl Watcher {
             return Ok(Some(clue));
         }
         let (role, change) = (self.role(task), step.change.to_string());
-        let found = found(&step.undo);
+        let found = found_value(&step.undo);
         events.push(WatchEvent::Contested { task, role, change, found, clue });
         Ok(None)
     }
@@ -651,7 +651,7 @@ impl Watcher {
         mut chosen: Vec<Chosen>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
-        let found: Vec<String> = chosen.iter().map(|one| found(&one.step.undo)).collect();
+        let found: Vec<String> = chosen.iter().map(|one| found_value(&one.step.undo)).collect();
         self.set_originals(host, journal, &mut chosen)?;
         let hierarchy = Hierarchy::read(host);
         let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
@@ -660,7 +660,7 @@ impl Watcher {
             match place(host, &hierarchy, &one.step) {
                 Ok(true) => {
                     journal.note(index, Outcome::Done, None);
-                    events.push(self.done(one, found));
+                    events.push(self.repaired_event(one, found));
                 }
                 Ok(false) => journal.note(index, Outcome::Skipped, None),
                 Err(why) => {
@@ -698,7 +698,7 @@ impl Watcher {
         Ok(())
     }
 
-    fn done(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
+    fn repaired_event(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
         match owner::planned_cpus(&step).filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
@@ -723,7 +723,7 @@ struct Chosen {
 }
 
 /// The value of a thread when a step was made for it.
-fn found(undo: &Undo) -> String {
+fn found_value(undo: &Undo) -> String {
     match undo {
         Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
         Undo::SetPolicy { original, .. } => original.to_string(),

@@ -44,7 +44,7 @@ pub fn for_capture(claims: &Claims, online: &CpuSet) -> String {
 
 /// The claims of a captured or simulated machine: those of its entry, else what its files show.
 #[must_use]
-pub fn captured(host: &SnapshotHost) -> Claims {
+pub fn read_captured(host: &SnapshotHost) -> Claims {
     let path = paths::captured_claims();
     let mut claims = Claims::default();
     match host.read_text(&path) {

@@ -168,7 +168,7 @@ fn owner_key(owner: &Owner) -> OwnerKey<'_> {
 
 /// True if two claims on one CPU contradict each other.
 fn contradict(first: &Claim, second: &Claim) -> bool {
-    fn alone(one: &Claim, other: &Claim) -> bool {
+    fn is_exclusive(one: &Claim, other: &Claim) -> bool {
         one.exclusivity == Exclusivity::Exclusive
             && (other.exclusivity != Exclusivity::Shared
                 || other.owner.kind.sort == OwnerSort::Machine)
@@ -178,7 +178,7 @@ fn contradict(first: &Claim, second: &Claim) -> bool {
         return false;
     }
     let both = first.exclusivity.is_exclusive() && second.exclusivity.is_exclusive();
-    both || alone(first, second) || alone(second, first)
+    both || is_exclusive(first, second) || is_exclusive(second, first)
 }
 
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.

@@ -124,12 +124,12 @@ impl<'h> Context<'h> {
 
     /// Adds a claim from a file or process. CPUs that the host does not have are a finding.
     pub fn add(&self, claims: &mut Claims, claim: Claim) {
-        let cpus = self.known(claims, &claim.owner, claim.cpus.clone(), &claim.source);
+        let cpus = self.existing_cpus(claims, &claim.owner, claim.cpus.clone(), &claim.source);
         claims.push(Claim { cpus, ..claim });
     }
 
     /// The CPUs of a claim that the host has; the others are a finding.
-    pub fn known(
+    pub fn existing_cpus(
         &self,
         claims: &mut Claims,
         owner: &Owner,

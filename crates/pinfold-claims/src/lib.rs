@@ -27,7 +27,7 @@ mod reading;
 pub mod render;
 pub mod schema;
 
-pub use capture::{captured, for_capture};
+pub use capture::{for_capture, read_captured};
 pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
 pub use conflicts::{Conflict, USED_TWICE, with_verb};
 pub use context::Context;

@@ -126,10 +126,10 @@ impl Claims {
     /// The claims of all but the owner with a journal.
     #[must_use]
     pub fn without(&self, id: &str) -> Self {
-        self.filtered(|claim| claim.owner.journal.as_deref() != Some(id))
+        self.filter(|claim| claim.owner.journal.as_deref() != Some(id))
     }
 
-    pub(crate) fn filtered(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
+    pub(crate) fn filter(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
         let mut others = self.clone();
         others.known.retain(is_kept);
         others

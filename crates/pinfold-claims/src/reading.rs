@@ -46,7 +46,7 @@ impl Claims {
             .filter(|claim| is_own(claim))
             .filter_map(|c| c.owner.manager)
             .collect();
-        self.filtered(|claim| {
+        self.filter(|claim| {
             !is_own(claim)
                 && !managers.contains(&claim.owner.kind)
                 && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))

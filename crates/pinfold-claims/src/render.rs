@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, PuId, Topology, fold, shown};
 
 use crate::claim::{Claim, Exclusivity, Owner};
@@ -23,21 +23,21 @@ pub fn claims(claims: &Claims, topology: &Topology, columns: Option<usize>) -> S
             lines.push(format!("\n{}", part.above));
             heading.clone_from(&part.above);
         }
-        lines.push(folded("  ", &format!("{} (CPUs {})", part.name, part.cpus), columns));
+        lines.push(fold_text("  ", &format!("{} (CPUs {})", part.name, part.cpus), columns));
         for row in page.rows(&part.cpus) {
-            lines.push(folded("    ", &page.text(&row), columns));
+            lines.push(fold_text("    ", &page.text(&row), columns));
         }
     }
     let owners = owners(claims);
     if !owners.is_empty() {
         lines.push("\nowners".to_owned());
-        lines.extend(owners.iter().map(|text| folded("  ", text, columns)));
+        lines.extend(owners.iter().map(|text| fold_text("  ", text, columns)));
     }
     let findings = page.conflicts.iter().map(Conflict::finding);
     let findings: Vec<_> = findings.chain(claims.findings().iter().cloned()).collect();
     if !findings.is_empty() {
         lines.push(String::new());
-        lines.extend(findings.iter().map(|finding| folded("", &finding.to_string(), columns)));
+        lines.extend(findings.iter().map(|finding| fold_text("", &finding.to_string(), columns)));
     }
     lines.join("\n")
 }
@@ -75,7 +75,7 @@ fn counts(usage: &Use, topology: &Topology) -> String {
     let Use { owned, shared, free, preferred, twice } = usage;
     let mut text = format!(
         "{}: {} owned, {} shared, {} free",
-        counted(topology.pus.len(), "CPU"),
+        count_noun(topology.pus.len(), "CPU"),
         owned.len(),
         shared.len(),
         free.len()
@@ -215,10 +215,10 @@ fn owners(claims: &Claims) -> Vec<String> {
     lines.collect()
 }
 
-fn folded(indent: &str, text: &str, columns: Option<usize>) -> String {
+fn fold_text(indent: &str, text: &str, columns: Option<usize>) -> String {
     match columns {
         None => format!("{indent}{text}"),
-        Some(columns) => fold::folded(indent, &format!("{indent}  "), text, columns),
+        Some(columns) => fold::fold_words(indent, &format!("{indent}  "), text, columns),
     }
 }
 

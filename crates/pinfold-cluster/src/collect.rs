@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pinfold_host::files::{self, Lock};
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_run::message::say;
 use pinfold_run::study::Display;
 use pinfold_run::{Exit, Failure, host};
@@ -112,7 +112,7 @@ impl CollectorState<'_, '_, '_> {
             kept => format!(", {kept} more are submitted by it"),
         };
         let resume = Command::new("study resume").arg(self.store.path());
-        let (scheduler, tasks) = (self.scheduler.name(), counted(out, "task"));
+        let (scheduler, tasks) = (self.scheduler.name(), count_noun(out, "task"));
         say(&format!("{scheduler} has {tasks}; collect the results with `{resume}`{kept}"));
     }
 
@@ -211,7 +211,7 @@ impl CollectorState<'_, '_, '_> {
             (Some(why), 1..) if !self.is_short => {
                 say(&format!(
                     "note: {why}; {} submitted, {kept} more follow when there is room",
-                    counted(out, "task")
+                    count_noun(out, "task")
                 ));
                 self.is_short = true;
             }
@@ -275,7 +275,7 @@ impl CollectorState<'_, '_, '_> {
         failed: &[(TrialSlot, String)],
     ) -> Result<(), Failure> {
         for (slot, message) in failed {
-            let loaded = self.collector.loaded();
+            let loaded = self.collector.study();
             let name = format!("{} on {node}", loaded.cells.all[slot.cell].name(&loaded.study));
             self.report(part, &name, Event::Failed { message: message.clone() });
         }

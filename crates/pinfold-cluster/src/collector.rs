@@ -204,7 +204,7 @@ impl Collector {
     }
 
     /// The study and its cells.
-    pub fn loaded(&self) -> &Loaded {
+    pub fn study(&self) -> &Loaded {
         &self.loaded
     }
 

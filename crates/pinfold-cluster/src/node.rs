@@ -76,7 +76,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
         attempt: task.attempt,
         node: here.node,
         job: here.job,
-        mask: topology.inherited().to_string(),
+        mask: topology.inherited_cpus().to_string(),
         origin: host::origin(&live, &topology, 0)?,
         began_unix_s,
     };
@@ -141,7 +141,7 @@ fn make_result(
         if let Some(lock) = state.lock(LOCK)? {
             break lock;
         }
-        if interrupt::requested() {
+        if interrupt::is_requested() {
             return Err(
                 interruption(0, 0).with_hint("another pinfold process was measuring on this node")
             );

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Clock as _, SystemClock};
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_run::message::say;
 use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::RunError;
@@ -64,7 +64,7 @@ impl<'a> Patience<'a> {
         for (reason, count) in pending {
             let is_usual = self.scheduler.waits_as_usual(reason) || *reason == no_room;
             if !is_usual && self.reported.insert(reason.clone()) {
-                let (tasks, verb) = (counted(*count, "task"), agree(*count, "waits", "wait"));
+                let (tasks, verb) = (count_noun(*count, "task"), agree(*count, "waits", "wait"));
                 let command = self.scheduler.node_command();
                 say(&format!("warning: {tasks} {verb}: {reason} (`{command}` may show why)"));
             }
@@ -169,7 +169,7 @@ impl<'a> Patience<'a> {
 fn rest(lasts_ns: u64) -> Result<(), Failure> {
     let until = SystemClock.now_ns() + lasts_ns;
     while SystemClock.now_ns() < until {
-        if interrupt::requested() {
+        if interrupt::is_requested() {
             return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
         SystemClock.sleep_ns(LOOK_NS);

@@ -6,7 +6,7 @@
 
 use pinfold_host::{Clock as _, SystemClock, process};
 use pinfold_model::Origin;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_run::message::say;
 use pinfold_run::study::{Display, StoredRun, file_failure};
 use pinfold_run::{Exit, Failure, interrupt, time};
@@ -265,7 +265,7 @@ fn open_folder<'a>(
 
 fn announce(offer: &ClusterOffer, folder: &SharedFolder<'_>) {
     let up = offer.up();
-    let nodes = counted(offer.nodes.len(), "node");
+    let nodes = count_noun(offer.nodes.len(), "node");
     say(&format!("{}: {nodes}, {up} of them up; {}", offer.cluster, folder.describe()));
     if up == 0 {
         let first = offer.nodes.iter().take(8);

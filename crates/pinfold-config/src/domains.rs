@@ -134,7 +134,7 @@ fn domains(root: Value, text: &str) -> Result<Domains, Fault> {
 
 /// The patterns of a row, none of which another row has.
 fn names(keys: &mut Keys, rows: &[DomainRow]) -> Result<Vec<String>, Fault> {
-    let value = keys.required("name")?;
+    let value = keys.take_required("name")?;
     let at = value.at;
     let names = if let ValueKind::List(items) = value.what {
         items.into_iter().map(|item| item.into_text("name")).collect::<Result<Vec<_>, _>>()?

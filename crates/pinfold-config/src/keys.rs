@@ -60,7 +60,7 @@ impl Keys {
     ///
     /// # Errors
     /// [`Fault`] with the position.
-    pub fn required(&mut self, key: &str) -> Result<Value, Fault> {
+    pub fn take_required(&mut self, key: &str) -> Result<Value, Fault> {
         let missing = Fault::new(self.at, format!("{} needs the key {key:?}", self.name));
         self.take(key).ok_or(missing)
     }

@@ -17,7 +17,7 @@ mod speeds;
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     Attach, Command, CpuSet, Like, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest,
     Variant,
@@ -133,9 +133,9 @@ fn platform(mut keys: Keys) -> Result<Platform, Fault> {
 
 fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
     let mut keys = Keys::new(table, "vnode", VNODE)?;
-    let (name, at) = keys.required("name")?.into_text("name")?;
+    let (name, at) = keys.take_required("name")?.into_text("name")?;
     let name = safe_name(name, at)?;
-    let cores = at_least_one("cores", &keys.required("cores")?, "")?;
+    let cores = at_least_one("cores", &keys.take_required("cores")?, "")?;
     let method = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?.or(usual);
     let memory_node = keys.take("memory-node").map(|node| node.count("memory-node")).transpose()?;
     let like = like(&mut keys, method)?;
@@ -192,8 +192,8 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
             value.at,
             format!(
                 "speed: the list has {} for {}",
-                counted(items.len(), "speed"),
-                counted(cores, "core")
+                count_noun(items.len(), "speed"),
+                count_noun(cores, "core")
             ),
         )
         .with_hint("write one speed for all cores, or a list of one for each")),

@@ -243,7 +243,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
 
 fn group(table: Value) -> Result<VnodeRequest, Fault> {
     let mut keys = keys_of(table, "group", &[VNODE, GROUP].concat())?;
-    let cores = keys.required("cores")?;
+    let cores = keys.take_required("cores")?;
     let cores = at_least_one("cores", &cores, "")?;
     let speed = keys.take("speed").map(|value| speed(&value)).transpose()?.unwrap_or(Speed::FULL);
     common(keys, |name| VnodeRequest::processes(name, cores, speed))
@@ -251,7 +251,7 @@ fn group(table: Value) -> Result<VnodeRequest, Fault> {
 
 /// Parses the keys that all vnodes have.
 fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<VnodeRequest, Fault> {
-    let name = keys.required("name")?;
+    let name = keys.take_required("name")?;
     let (name, at) = name.into_text("name")?;
     check_name(&name, at)?;
     let mut vnode = make(&name);

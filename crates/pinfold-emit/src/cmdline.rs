@@ -134,7 +134,7 @@ struct Reserved {
 
 impl Reserved {
     fn new(plan: &Plan, topology: &Topology) -> Self {
-        let online = boot::kept(plan, topology);
+        let online = boot::boot_isolated(plan, topology);
         let siblings = boot::possible_siblings(&online, topology);
         Self { online, siblings }
     }

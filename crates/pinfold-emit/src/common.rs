@@ -46,7 +46,7 @@ pub(super) fn comment(line: &str) -> String {
     let words = line.trim_start_matches(['#', ' ']);
     let first = line.strip_suffix(words).unwrap_or_default();
     let below = if first.len() > 2 { format!("{first}  ") } else { first.to_owned() };
-    let folded = fold::folded(first, &below, words, 80);
+    let folded = fold::fold_words(first, &below, words, 80);
     // A command at the end leaves an empty comment line.
     let lines = folded.lines().filter(|line| line.trim_end() != "#");
     lines.map(|line| format!("{line}\n")).collect()

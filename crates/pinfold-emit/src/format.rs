@@ -63,13 +63,13 @@ impl Format {
     pub(super) fn answer(&self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         let own = setting.tunable.said.iter().find(|(format, _)| *format == self.name);
         match own {
-            Some((_, say)) => say.said(setting, scope),
+            Some((_, say)) => say.answer(setting, scope),
             None => (self.tunable)(setting, scope),
         }
     }
 
     /// The text after those of several vnodes: what the host needs for all of them together.
-    pub fn together(&self, plan: &Plan) -> String {
+    pub fn text_for_all(&self, plan: &Plan) -> String {
         self.together.map_or_else(String::new, |write| write(plan))
     }
 

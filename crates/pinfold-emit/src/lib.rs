@@ -36,7 +36,7 @@ pub use nova::nova;
 pub use proxmox::proxmox;
 pub use qemu::qemu;
 pub use systemd::systemd;
-pub use tuned::tuned;
+pub use tuned::tuned_profile;
 pub use virsh::virsh;
 
 /// All output formats, in the order of the help. The command line, the tests and the fuzzer use

@@ -91,7 +91,7 @@ pub fn libvirt_into(
     let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
     merge.vcpu(all)?;
     let iothreads = merge.iothreads(vnode);
-    let tuned = tune::tuned(plan, vnode, topology);
+    let tuned = tune::tune_domain(plan, vnode, topology);
     merge.cputune(vnode, &iothreads, &tuned, all);
     merge.notes.extend(tuned.notes);
     merge.memory(vnode, topology, &cells)?;

@@ -5,7 +5,7 @@
 //! become that set; the pins themselves cannot be expressed.
 
 use pinfold_model::command::quote;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, NotSingle, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
@@ -39,7 +39,7 @@ pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
         "#!/bin/sh\n# {}\n# sh THIS FLAVOR; the flavor has {}{}.\nset -eu\n\
          flavor=${{1:?\"say which flavor: sh $0 FLAVOR\"}}\n\n",
         headline(plan),
-        counted(vcpus, "vCPU"),
+        count_noun(vcpus, "vCPU"),
         vnode.memory.as_ref().and_then(|memory| memory.bytes).map_or_else(String::new, |bytes| {
             format!(" and {} MiB of memory (--vcpus {vcpus} --ram {})", bytes >> 20, bytes >> 20)
         })

@@ -25,20 +25,20 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: true,
     can_merge: false,
     syntax: Syntax::Lines,
-    write: |plan, topology, _| Ok(tuned(plan, topology)),
+    write: |plan, topology, _| Ok(tuned_profile(plan, topology)),
     together: None,
     tunable: files,
 };
 
 /// `tuned.conf` of a profile, with its path in the first line.
-pub fn tuned(plan: &Plan, topology: &Topology) -> String {
+pub fn tuned_profile(plan: &Plan, topology: &Topology) -> String {
     let name = match plan.vnodes.as_slice() {
         [only] => plain_name(only),
         _ => "host".to_owned(),
     };
     let mut text = format!("# FILE: /etc/tuned/pinfold-{name}/tuned.conf\n# {}\n", headline(plan));
     let tunables = FORMAT.answers(Scope::of_host(plan));
-    let reserved = boot::kept(plan, topology);
+    let reserved = boot::boot_isolated(plan, topology);
     let shares_all = reserved.is_empty();
     if shares_all {
         text.push_str(&nothing_kept(plan, topology, "tuned"));

@@ -344,7 +344,7 @@ impl Running<'_> {
 
     fn status(&self, host: &dyn HostMut, now_ns: u64) -> Result<NodeStatus, SpeedError> {
         let now = Observation::make(host, self.emulation.as_ref(), now_ns)?;
-        let uncalibrated = self.emulation.uncalibrated();
+        let uncalibrated = self.emulation.uncalibrated_cpus();
         let mut notes: Vec<String> =
             self.emulation.notes().into_iter().chain(self.refused.clone()).collect();
         let mut cores = Vec::with_capacity(self.node.cores.len());

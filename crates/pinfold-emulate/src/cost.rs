@@ -109,7 +109,7 @@ impl Source {
     }
 
     /// The origin after a measurement at one share while the vnode ran.
-    fn renewed(self) -> Self {
+    fn renew(self) -> Self {
         match self {
             Self::Measured | Self::LastKnown => Self::Measured,
             Self::Brief | Self::OtherCpu | Self::Usual | Self::Unknown => Self::Brief,
@@ -127,7 +127,7 @@ pub struct KnownCost {
 }
 
 impl KnownCost {
-    pub(crate) fn measured(cost: Cost) -> Self {
+    pub(crate) fn from_measurement(cost: Cost) -> Self {
         Self { cost, source: Source::Measured }
     }
 
@@ -162,7 +162,7 @@ impl PeriodOverhead {
     }
 
     /// The cost with its origin.
-    pub(crate) fn known(self) -> KnownCost {
+    pub(crate) fn known_cost(self) -> KnownCost {
         KnownCost { cost: self.cost, source: self.source }
     }
 
@@ -208,7 +208,7 @@ impl PeriodOverhead {
     /// Changes the cost; the periods so far count with the previous one.
     pub(crate) fn renew(&mut self, cost: Cost, turns: u64) {
         self.extras_ns = self.extras(turns);
-        (self.settled, self.cost, self.source) = (turns, cost, self.source.renewed());
+        (self.settled, self.cost, self.source) = (turns, cost, self.source.renew());
     }
 
     /// Changes the share; the periods so far count with the previous one.

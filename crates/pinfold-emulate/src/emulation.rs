@@ -115,7 +115,7 @@ pub trait Emulation {
     }
 
     /// The CPUs where the method's own cost is not known, so that its statistics lack it.
-    fn uncalibrated(&self) -> CpuSet {
+    fn uncalibrated_cpus(&self) -> CpuSet {
         CpuSet::new()
     }
 

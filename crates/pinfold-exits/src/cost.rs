@@ -250,9 +250,9 @@ mod tests {
             }
         };
         guest.run(work).unwrap();
-        let source = look.fired().unwrap().expect("some of the events fire");
+        let source = look.find_fired().unwrap().expect("some of the events fire");
         drop(look);
-        let scope = crate::timed(source);
+        let scope = crate::from_source(source);
         let cost = measure(&host, &SystemClock, scope, &mut guest).unwrap();
         assert!(cost.events_per_exit >= 2.0, "{cost:?}");
         assert!(cost.per_event_ns.low <= cost.per_event_ns.median, "{cost:?}");

@@ -28,7 +28,7 @@ impl Expected {
 }
 
 /// The expected and counted exits of each type in a table of [`WORK`].
-pub fn expected(table: &ExitTable) -> Vec<Expected> {
+pub fn compare_expected(table: &ExitTable) -> Vec<Expected> {
     let counted = |names: &[&str]| -> u64 {
         let is_one = |name: &str| {
             let plain = name.trim_end_matches(')').split(" (").last().unwrap_or(name);

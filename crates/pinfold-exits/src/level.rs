@@ -67,6 +67,6 @@ pub struct VcpuThread {
 }
 
 /// Only exits and their times, which has the lowest overhead.
-pub fn timed(source: ExitSource) -> ExitScope {
+pub fn from_source(source: ExitSource) -> ExitScope {
     ExitScope { source, addresses: false, distributor: VIRT_DISTRIBUTOR }
 }

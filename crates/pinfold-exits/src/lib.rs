@@ -30,9 +30,9 @@ mod watch;
 
 pub use error::ExitsError;
 pub use figures::figures;
-pub use level::{Level, VIRT_DISTRIBUTOR, VcpuThread, timed};
+pub use level::{Level, VIRT_DISTRIBUTOR, VcpuThread, from_source};
 pub use names::{Architecture, name};
-pub use statistics::{Statistics, counted};
+pub use statistics::{Statistics, table_between};
 pub use table::{AddressRow, ExitTable, Kind, Row, Times, Vcpu};
 pub use watch::{EventSurvey, Watch, look};
 

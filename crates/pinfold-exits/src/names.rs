@@ -52,7 +52,7 @@ fn suffix(key: ExitKey) -> &'static str {
     }
 }
 
-fn known(table: &[(u64, &str)], number: u64) -> Option<String> {
+fn look_up(table: &[(u64, &str)], number: u64) -> Option<String> {
     table.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
 }
 
@@ -60,12 +60,12 @@ fn known(table: &[(u64, &str)], number: u64) -> Option<String> {
 fn x86(reason: u64, isa: u64) -> String {
     match isa {
         1 => {
-            let name = known(VMX, reason & 0xffff)
+            let name = look_up(VMX, reason & 0xffff)
                 .unwrap_or_else(|| format!("VMX exit {}", reason & 0xffff));
             let failed = reason & 0x8000_0000 != 0;
             if failed { name + " FAILED_VMENTRY" } else { name }
         }
-        2 => known(SVM, reason).unwrap_or_else(|| format!("SVM exit {reason:#x}")),
+        2 => look_up(SVM, reason).unwrap_or_else(|| format!("SVM exit {reason:#x}")),
         other => format!("exit {reason:#x} of isa {other}"),
     }
 }
@@ -79,7 +79,7 @@ fn arm(code: u64, class: u64, key: ExitKey) -> String {
         2 if class == DABT_LOW && key.is_ipi => "DABT_IO_MEM_IPI".to_owned(),
         2 if class == DABT_LOW && key.is_mmio => "DABT_IO_MEM".to_owned(),
         2 if class == SYS64 && key.is_ipi => "SYS64_IPI".to_owned(),
-        2 => known(ARM, class).unwrap_or_else(|| format!("trap class {class:#x}")) + suffix(key),
+        2 => look_up(ARM, class).unwrap_or_else(|| format!("trap class {class:#x}")) + suffix(key),
         3 => "ILLEGAL".to_owned(),
         0x0bad_ca11 => "HYP_GONE".to_owned(),
         other => format!("Arm exit {other:#x}"),
@@ -90,8 +90,8 @@ fn risc_v(cause: u64) -> String {
     const INTERRUPT: u64 = 1 << 63;
     let number = cause & !INTERRUPT;
     match cause & INTERRUPT {
-        0 => known(RISC_V, number).unwrap_or_else(|| format!("RISC-V exception {number}")),
-        _ => known(RISC_V_IRQ, number).unwrap_or_else(|| format!("RISC-V interrupt {number}")),
+        0 => look_up(RISC_V, number).unwrap_or_else(|| format!("RISC-V exception {number}")),
+        _ => look_up(RISC_V_IRQ, number).unwrap_or_else(|| format!("RISC-V interrupt {number}")),
     }
 }
 
@@ -101,7 +101,7 @@ fn userspace(reason: u64, errno: u64) -> String {
     match errno {
         -4 => "INTERRUPTED (signal)".to_owned(),
         ..0 => format!("error {}", errno.unsigned_abs()),
-        0.. => known(USERSPACE, reason).unwrap_or_else(|| format!("KVM exit {reason}")),
+        0.. => look_up(USERSPACE, reason).unwrap_or_else(|| format!("KVM exit {reason}")),
     }
 }
 

@@ -63,7 +63,7 @@ fn wrong(why: &str) -> ExitsError {
 ///
 /// # Errors
 /// [`ExitsError::Statistics`] if the vCPUs differ, or a counter decreased.
-pub fn counted(
+pub fn table_between(
     before: &Statistics,
     after: &Statistics,
     duration_ns: u64,
@@ -153,7 +153,7 @@ mod tests {
             vcpu.rows.iter().map(|row| (row.name.clone(), row.count, row.per_second)).collect()
         }
 
-        let table = counted(&look(&[100, 10]), &look(&[300, 10]), 2_000_000_000).unwrap();
+        let table = table_between(&look(&[100, 10]), &look(&[300, 10]), 2_000_000_000).unwrap();
         assert_eq!(
             rows(&table.vcpus[0]),
             [("all exits".to_owned(), 200, 100.0), ("io_exits".to_owned(), 100, 50.0)]
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(rows(&table.total)[0], ("all exits".to_owned(), 200, 50.0));
         assert!(table.total.rows.iter().all(|row| row.times.is_none()));
         assert_eq!((table.level, table.findings.len()), (Level::C, 0));
-        let nothing = counted(&look(&[5]), &look(&[5]), 1).unwrap();
+        let nothing = table_between(&look(&[5]), &look(&[5]), 1).unwrap();
         assert!(nothing.findings[0].text.contains("no exit"), "{nothing:?}");
     }
 
@@ -180,9 +180,9 @@ mod tests {
             json!([{"provider": "kvm", "stats": [{"name": "io_exits", "value": 1}]}]),
             "named exits",
         );
-        let error = counted(&look(&[9]), &look(&[8]), 1).unwrap_err();
+        let error = table_between(&look(&[9]), &look(&[8]), 1).unwrap_err();
         assert!(error.to_string().contains("decreased"), "{error}");
-        let error = counted(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
+        let error = table_between(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
         assert!(error.to_string().contains("1 vCPUs and then 2"), "{error}");
     }
 

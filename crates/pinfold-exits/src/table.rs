@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Address, DurationStats, ExitSource, ThreadExits};
 use pinfold_model::Finding;
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 
 use crate::cost::Cost;
 use crate::level::Level;
@@ -157,7 +157,8 @@ pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTa
         .iter()
         .map(|thread| Vcpu { vcpu: Some(thread.vcpu), rows: rows(of, duration_ns, &thread.exits) });
     let vcpus: Vec<Vcpu> = vcpus.collect();
-    let all = threads.iter().fold(ThreadExits::default(), |sum, thread| added(sum, &thread.exits));
+    let all =
+        threads.iter().fold(ThreadExits::default(), |sum, thread| add_exits(sum, &thread.exits));
     let time = duration_ns.saturating_mul(threads.len() as u64);
     let total = Vcpu { vcpu: None, rows: rows(of, time, &all) };
     let mut addresses: Vec<AddressRow> = all
@@ -182,7 +183,7 @@ pub(super) fn table(of: Origin, duration_ns: u64, threads: &[Watched]) -> ExitTa
     }
 }
 
-fn added(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
+fn add_exits(mut sum: ThreadExits, one: &ThreadExits) -> ThreadExits {
     sum.guest = both(sum.guest, one.guest);
     sum.asleep = both(sum.asleep, one.asleep);
     sum.preempted = both(sum.preempted, one.preempted);
@@ -221,7 +222,7 @@ fn rows(of: Origin, time_ns: u64, thread: &ThreadExits) -> Vec<Row> {
         let name = names::name(of.source, of.architecture, *key);
         let one = ThreadExits { guest: *stretches, ..ThreadExits::default() };
         let sum = named.remove(&name).unwrap_or_default();
-        named.insert(name, added(sum, &one));
+        named.insert(name, add_exits(sum, &one));
     }
     let mut exits: Vec<Row> = named
         .into_iter()
@@ -279,7 +280,7 @@ fn deviation(sum: &DurationStats) -> Option<f64> {
 }
 
 /// A finding on time that is in no row, if that is more than 1 %.
-fn unfinished(total: &Vcpu) -> Option<Finding> {
+fn report_unfinished(total: &Vcpu) -> Option<Finding> {
     const WORTH_TELLING: f64 = 0.01;
     let shares = total.rows.iter().filter_map(|row| row.times).map(|times| times.share);
     let rest = 1.0 - shares.sum::<f64>();
@@ -294,11 +295,11 @@ fn unfinished(total: &Vcpu) -> Option<Finding> {
 }
 
 /// A finding on events that the kernel did not pass to the programs, if there are any.
-pub fn missed(events: u64) -> Option<Finding> {
+pub fn report_missed(events: u64) -> Option<Finding> {
     (events > 0).then(|| {
         let text = format!(
             "{} of the host occurred while another BPF program ran on their CPU and {} not counted",
-            counted(events, "event"),
+            count_noun(events, "event"),
             agree(events, "is", "are")
         );
         Finding::note("exits", text)
@@ -313,15 +314,19 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
             "an idle or stopped guest makes none: give it work, or observe longer (--seconds)",
         ));
     }
-    found.extend(unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)));
+    found.extend(
+        report_unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)),
+    );
     if all.unpaired > 0 {
         let text =
-            format!("{} not counted: an exit or an entry alone", counted(all.unpaired, "event"));
+            format!("{} not counted: an exit or an entry alone", count_noun(all.unpaired, "event"));
         found.push(Finding::note("exits", text));
     }
     if all.no_room > 0 {
-        let text =
-            format!("{} lost: the kernel's table of types was full", counted(all.no_room, "exit"));
+        let text = format!(
+            "{} lost: the kernel's table of types was full",
+            count_noun(all.no_room, "exit")
+        );
         found.push(
             Finding::warning("exits", text)
                 .with_hint("observe fewer vCPUs at once, or for a shorter time"),

@@ -7,7 +7,7 @@ use pinfold_host::{Address, DurationStats, ExitKey, ExitSource, SnapshotHost, Th
 use crate::watch::require_initial_namespace;
 
 use super::*;
-use crate::table::{Origin, Watched, missed, table};
+use crate::table::{Origin, Watched, report_missed, table};
 
 fn sums(values: &[u64]) -> DurationStats {
     DurationStats {
@@ -99,8 +99,8 @@ fn check(change: fn(&mut Watched), part: &str) {
 
 #[test]
 fn events_that_were_kept_from_the_programs_are_reported() {
-    assert_eq!(missed(0), None);
-    assert!(missed(3).unwrap().text.starts_with("3 events of the host"));
+    assert_eq!(report_missed(0), None);
+    assert!(report_missed(3).unwrap().text.starts_with("3 events of the host"));
 }
 
 #[test]

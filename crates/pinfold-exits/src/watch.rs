@@ -4,7 +4,7 @@ use pinfold_host::{Clock, ExitCounter, ExitScope, ExitSource, Host, ThreadExits,
 use pinfold_model::Tid;
 
 use crate::error::ExitsError;
-use crate::level::{VcpuThread, timed};
+use crate::level::{VcpuThread, from_source};
 use crate::names::Architecture;
 use crate::table::{self, ExitTable};
 
@@ -12,7 +12,7 @@ fn tids(threads: &[VcpuThread]) -> Vec<Tid> {
     threads.iter().map(|thread| thread.task.tid).collect()
 }
 
-fn ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, ExitsError> {
+fn find_ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, ExitsError> {
     let mut ended = Vec::new();
     for thread in threads {
         if !process::task_alive(host, thread.task)? {
@@ -49,7 +49,7 @@ impl EventSurvey {
     /// [`ExitsError`]: what this host lacks or does not allow, with a hint.
     pub fn begin(host: &dyn Host, threads: &[VcpuThread]) -> Result<Self, ExitsError> {
         require_initial_namespace(host)?;
-        let open = |source| ExitCounter::open(host, timed(source), &tids(threads));
+        let open = |source| ExitCounter::open(host, from_source(source), &tids(threads));
         let explain = |error| ExitsError::explain(host, error);
         let mut hardware = open(ExitSource::Hardware).map_err(explain)?;
         let mut userspace = match open(ExitSource::Userspace) {
@@ -69,7 +69,7 @@ impl EventSurvey {
     ///
     /// # Errors
     /// [`ExitsError::Host`], which does not happen.
-    pub fn fired(&self) -> Result<Option<ExitSource>, ExitsError> {
+    pub fn find_fired(&self) -> Result<Option<ExitSource>, ExitsError> {
         let finished = |threads: &[(Tid, ThreadExits)]| {
             threads.iter().any(|(_, thread)| !thread.exits.is_empty())
         };
@@ -111,10 +111,10 @@ pub fn look(
     let until = clock.now_ns().saturating_add(timeout_ns);
     loop {
         clock.sleep_ns(STEP_NS.min(timeout_ns));
-        if let Some(source) = look.fired()? {
+        if let Some(source) = look.find_fired()? {
             return Ok(source);
         }
-        if ended(host, threads)?.len() == threads.len() {
+        if find_ended(host, threads)?.len() == threads.len() {
             return Err(ExitsError::Ended);
         }
         if clock.now_ns() >= until {
@@ -180,8 +180,8 @@ impl Watch {
     ///
     /// # Errors
     /// [`ExitsError::Host`].
-    pub fn ended(&self, host: &dyn Host) -> Result<Vec<u32>, ExitsError> {
-        ended(host, &self.threads)
+    pub fn find_ended(&self, host: &dyn Host) -> Result<Vec<u32>, ExitsError> {
+        find_ended(host, &self.threads)
     }
 
     /// Observes for `duration_ns`, or until `stop` returns true or no vCPU is left.
@@ -197,7 +197,8 @@ impl Watch {
     ) -> Result<(), ExitsError> {
         const STEP_NS: u64 = 50_000_000;
         let until = self.began_ns.saturating_add(duration_ns);
-        while clock.now_ns() < until && !stop() && self.ended(host)?.len() < self.threads.len() {
+        while clock.now_ns() < until && !stop() && self.find_ended(host)?.len() < self.threads.len()
+        {
             clock.sleep_ns(STEP_NS.min(until.saturating_sub(clock.now_ns())));
         }
         Ok(())
@@ -210,13 +211,13 @@ impl Watch {
     pub fn finish(mut self, host: &dyn Host, clock: &dyn Clock) -> Result<ExitTable, ExitsError> {
         self.counter.stop()?;
         let duration_ns = clock.now_ns().saturating_sub(self.began_ns);
-        let ended = self.ended(host)?;
+        let ended = self.find_ended(host)?;
         let vcpus = self.threads.iter().zip(self.counter.read()?).map(|(thread, (_, exits))| {
             table::Watched { vcpu: thread.vcpu, exits, has_ended: ended.contains(&thread.vcpu) }
         });
         let of = table::Origin { source: self.scope.source, architecture: Architecture::here() };
         let mut table = table::table(of, duration_ns, &vcpus.collect::<Vec<_>>());
-        table.findings.extend(table::missed(self.counter.missed(host)?));
+        table.findings.extend(table::report_missed(self.counter.missed_events(host)?));
         if !self.scope.addresses {
             // Some accesses to device memory are recorded in any case; an incomplete list would
             // look complete.

@@ -110,7 +110,7 @@ impl Named {
 /// Number of events for which the kernel did not call these programs, because another BPF program
 /// was running on that CPU (`recursion_misses` of `/proc/PID/fdinfo`). The kernel counts them for
 /// raw tracepoints since Linux 5.12 and for all programs since 6.7; 0 where it does not.
-pub(crate) fn missed(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
+pub(crate) fn missed_events(host: &dyn Host, program: &Ebpf) -> Result<u64, HostError> {
     program_sum(host, program, "recursion_misses:")
 }
 

@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap, MapData, StackTraceMap};
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::Tid;
 
-use crate::bpf::{Named, missed, online_pu};
+use crate::bpf::{Named, missed_events, online_pu};
 use crate::raw::{Call, FutexAccount, Place, Probe};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
@@ -212,7 +212,7 @@ impl FutexTracer {
             lost: PROGRAM.number(&self.lost, 0)?.saturating_add(PROGRAM.number(&self.lost, 1)?),
             stackless: PROGRAM.number(&self.lost, 2)?,
             unseen: PROGRAM.number(&self.lost, 3)?,
-            missed: missed(host, &self.program)?,
+            missed: missed_events(host, &self.program)?,
         })
     }
 }

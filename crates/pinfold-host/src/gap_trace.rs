@@ -511,7 +511,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?).into())
 }
 
-fn named(names: &[&'static str], id: u64) -> &'static str {
+fn label_of(names: &[&'static str], id: u64) -> &'static str {
     let index = usize::try_from(id).unwrap_or(usize::MAX);
     names.get(index).copied().unwrap_or("unknown")
 }
@@ -530,8 +530,8 @@ fn slice(record: &[u8], at: usize, symbols: &KernelSymbols) -> Option<GapSlice> 
             priority: half(bytes, 38)?,
         }),
         1 => Occupant::Interrupt(id),
-        2 => Occupant::Vector(named(&VECTORS, id)),
-        3 => Occupant::Softirq(named(&SOFTIRQS, id)),
+        2 => Occupant::Vector(label_of(&VECTORS, id)),
+        3 => Occupant::Softirq(label_of(&SOFTIRQS, id)),
         4 => Occupant::Function(FunctionKind::Tasklet, symbols.name(id)),
         5 => Occupant::Function(FunctionKind::Timer, symbols.name(id)),
         6 => Occupant::Function(FunctionKind::Hrtimer, symbols.name(id)),

@@ -15,7 +15,7 @@ use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 use pinfold_model::Tid;
 
-use crate::bpf::{Named, missed, online_pu};
+use crate::bpf::{Named, missed_events, online_pu};
 use crate::raw::{AddressKey, ExitThread, Key, Probe, Sums};
 use crate::tracefs::{Field, Format};
 use crate::{Host, HostError, Tracefs, paths};
@@ -292,7 +292,7 @@ impl ExitCounter {
     /// # Errors
     /// [`HostError::File`] if the map cannot be written, which should not happen.
     pub fn start(&mut self, host: &dyn Host) -> Result<(), HostError> {
-        self.missed_before = missed(host, &self.program)?;
+        self.missed_before = missed_events(host, &self.program)?;
         self.is_on.set(0, 1, 0).map_err(|error| PROGRAM.refuse("start", &error))
     }
 
@@ -310,8 +310,8 @@ impl ExitCounter {
     ///
     /// # Errors
     /// [`HostError`] if the kernel's information about the programs cannot be read.
-    pub fn missed(&self, host: &dyn Host) -> Result<u64, HostError> {
-        Ok(missed(host, &self.program)?.saturating_sub(self.missed_before))
+    pub fn missed_events(&self, host: &dyn Host) -> Result<u64, HostError> {
+        Ok(missed_events(host, &self.program)?.saturating_sub(self.missed_before))
     }
 
     /// Statistics of each thread, in the order of the `tids` that were passed to

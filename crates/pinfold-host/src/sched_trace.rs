@@ -14,7 +14,7 @@ use aya::programs::tp_btf::BtfTracePointLink;
 use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
-use crate::bpf::{Named, missed, name_of, online_pu};
+use crate::bpf::{Named, missed_events, name_of, online_pu};
 use crate::raw::{Probe, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker};
 use crate::{Clock as _, Host, HostError, SystemClock, Tracefs};
 
@@ -356,7 +356,7 @@ impl SchedTracer {
             accounts,
             unborn: PROGRAM.number(&self.lost, 1)?,
             nameless: PROGRAM.number(&self.lost, 2)?,
-            missed: missed(host, &self.program)?,
+            missed: missed_events(host, &self.program)?,
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     Command, CpuSet, IsolationScope, Plan, Request, RoleClass, Severity, Topology,
 };
@@ -319,7 +319,7 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     if view.layout.vcpus == 0 {
         return "request fewer cores, or use another strategy".to_owned();
     }
-    let vcpus = counted(view.layout.vcpus as usize, "vCPU");
+    let vcpus = count_noun(view.layout.vcpus as usize, "vCPU");
     let place = match target::home(view, &conditions.avoid) {
         Some(node) => format!("node {node} of this host"),
         None => "this host".to_owned(),

@@ -12,7 +12,11 @@ use super::{Diagnostic, overlap};
 
 /// The command that plans all vnodes of `plan` again under `conditions`, so that the check of the
 /// result finds at most notes; `None` if no such plan is known.
-pub fn again(plan: &Plan, topology: &Topology, conditions: &Request) -> Option<String> {
+pub fn plan_again_command(
+    plan: &Plan,
+    topology: &Topology,
+    conditions: &Request,
+) -> Option<String> {
     arguments_without(plan, topology, conditions, &[])
 }
 

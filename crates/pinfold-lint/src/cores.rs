@@ -78,7 +78,7 @@ fn helper(view: &LintContext<'_, '_>, pin: &Pin, diagnostics: &mut Vec<Diagnosti
                 .find(|vcpu| vcpu.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(&common)));
             places(std::iter::once(pin).chain(first))
         }
-        None => vec![Place::said(not_mentioned(&pin.role))],
+        None => vec![Place::from_text(not_mentioned(&pin.role))],
     };
     diagnostics.push(diagnostic);
 }

@@ -49,7 +49,7 @@ mod text;
 mod timers;
 mod words;
 
-pub use again::again;
+pub use again::plan_again_command;
 pub use diagnostic::Diagnostic;
 pub use fix::{RepairedFile, fix};
 pub use lint::{LintReport, lint, lint_under};

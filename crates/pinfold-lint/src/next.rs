@@ -16,7 +16,8 @@ pub fn next(
     // Layouts of one plan are planned again together.
     let plan = layouts.first().and_then(|layout| layout.plan.as_deref());
     let plan = plan.filter(|plan| layouts.iter().all(|it| it.plan.as_deref() == Some(*plan)));
-    if let Some(again) = plan.and_then(|plan| again(plan, topology, conditions)) {
+    if let Some(again) = plan.and_then(|plan| again::plan_again_command(plan, topology, conditions))
+    {
         return Some(format!("`{again}` places it without them"));
     }
     if plan.is_some() && layouts.len() > 1 {

@@ -87,6 +87,6 @@ fn check_elsewhere(
         severity,
         &PagesFault::Elsewhere { process, total_kib: total, away: &away, wanted, source, many },
     );
-    diagnostic.places = vec![Place::said(format!("process {process}: {}", mib_by_node(kib)))];
+    diagnostic.places = vec![Place::from_text(format!("process {process}: {}", mib_by_node(kib)))];
     Some(diagnostic)
 }

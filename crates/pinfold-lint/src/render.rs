@@ -12,7 +12,7 @@
 //!   name     guest-siblings-lie
 //! ```
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Severity, Source, Topology};
 use pinfold_plan::layout::Layout;
 use pinfold_plan::{Sheet, picture};
@@ -49,7 +49,7 @@ pub fn render(
 ) -> String {
     let mut sheet = Sheet::new(columns);
     for layout in layouts {
-        sheet.labelled("", 0, &head(layout, topology));
+        sheet.add_label("", 0, &head(layout, topology));
     }
     sheet.line("");
     let picture = picture(layouts, topology, columns);
@@ -75,7 +75,7 @@ pub fn counts(diagnostics: &[Diagnostic]) -> String {
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
-    .map(|(count, noun)| counted(count, noun))
+    .map(|(count, noun)| count_noun(count, noun))
     .collect();
     if parts.is_empty() { "no findings".to_owned() } else { parts.join(", ") }
 }
@@ -94,23 +94,23 @@ fn head(layout: &Layout, topology: &Topology) -> String {
     let shape = match &layout.guest {
         Some(guest) if guest.threads > 1 => format!(
             ", shown to the guest as {} with {} threads each",
-            counted(guest.cores.len(), "core"),
+            count_noun(guest.cores.len(), "core"),
             guest.threads
         ),
         Some(guest) if guest.sockets > 1 => {
             format!(", shown to the guest as {} sockets", guest.sockets)
         }
-        Some(guest) => format!(", shown to the guest as {}", counted(guest.cores.len(), "core")),
+        Some(guest) => format!(", shown to the guest as {}", count_noun(guest.cores.len(), "core")),
         None => String::new(),
     };
     let size = match layout.vcpus {
         0 => "a process group".to_owned(),
-        vcpus => counted(vcpus as usize, "vCPU"),
+        vcpus => count_noun(vcpus as usize, "vCPU"),
     };
     format!(
         "{}: {name}, {size}{shape}, on {host} ({}, {} CPUs)",
         layout.source,
-        counted(topology.cores.len(), "core"),
+        count_noun(topology.cores.len(), "core"),
         topology.pus.len()
     )
 }
@@ -122,7 +122,7 @@ fn one(sheet: &mut Sheet, diagnostic: &Diagnostic, several: bool) {
         Severity::Note => "NOTE",
     };
     let vm = if several { format!("{}: ", diagnostic.vm) } else { String::new() };
-    sheet.labelled(severity, 9, &format!("{vm}{}", diagnostic.what));
+    sheet.add_label(severity, 9, &format!("{vm}{}", diagnostic.what));
     for (index, place) in diagnostic.places.iter().take(MOST_PLACES).enumerate() {
         let label = if index == 0 { "  where" } else { "" };
         match (place.line, place.file.as_str()) {
@@ -131,25 +131,25 @@ fn one(sheet: &mut Sheet, diagnostic: &Diagnostic, several: bool) {
                 verbatim(sheet, label, &format!("{file}:{line}  {}", place.text));
             }
             (Some(line), file) => {
-                sheet.labelled(label, INDENT, &format!("{file}:{line}  {}", place.text));
+                sheet.add_label(label, INDENT, &format!("{file}:{line}  {}", place.text));
             }
-            (None, "") => sheet.labelled(label, INDENT, &place.text),
+            (None, "") => sheet.add_label(label, INDENT, &place.text),
             (None, file) if place.text.is_empty() => verbatim(sheet, label, file),
-            (None, file) => sheet.labelled(label, INDENT, &format!("{file}: {}", place.text)),
+            (None, file) => sheet.add_label(label, INDENT, &format!("{file}: {}", place.text)),
         }
     }
     if diagnostic.places.len() > MOST_PLACES {
         verbatim(sheet, "", &format!("… and {} more", diagnostic.places.len() - MOST_PLACES));
     }
     if !diagnostic.cost.is_empty() {
-        sheet.labelled("  cost", INDENT, &diagnostic.cost);
+        sheet.add_label("  cost", INDENT, &diagnostic.cost);
     }
     for (index, line) in diagnostic.instead.iter().take(MOST_LINES).enumerate() {
         let label = if index == 0 { "  instead" } else { "" };
         if line.starts_with(['<', '"']) {
             verbatim(sheet, label, line)
         } else {
-            sheet.labelled(label, INDENT, line)
+            sheet.add_label(label, INDENT, line)
         }
     }
     if diagnostic.instead.len() > MOST_LINES {

@@ -12,7 +12,7 @@ use pinfold_model::{
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::{Language, Layout, MemoryOf};
-use pinfold_plan::{guest_cells, in_turn, pinned, plan_if_possible};
+use pinfold_plan::{guest_cells, in_turn, pin_vcpus, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::placement::placement;
@@ -339,7 +339,7 @@ fn cpus_of(vnode: &VnodePlan, places: &[usize]) -> CpuSet {
 
 /// A plan with the vCPUs on these CPUs in this order.
 fn plan_on(view: &LintContext<'_, '_>, order: &[PuId], request: &Request) -> Option<Plan> {
-    let mut plan = pinned(view.lookup.topology, request, order)?;
+    let mut plan = pin_vcpus(view.lookup.topology, request, order)?;
     let held: CpuSet = order.iter().copied().collect();
     let better = cores::better_place(view, &held).difference(&request.avoid);
     let vnode = plan.vnodes.first_mut()?;

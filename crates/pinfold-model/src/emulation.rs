@@ -56,7 +56,7 @@ impl Method {
     }
 
     /// The method with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
@@ -211,7 +211,7 @@ impl Variant {
     }
 
     /// The variant with this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|variant| variant.name() == name)
     }
 }
@@ -401,12 +401,12 @@ mod tests {
     #[test]
     fn names_are_read_again() {
         for method in Method::ALL {
-            assert_eq!(Method::named(method.name()), Some(method));
+            assert_eq!(Method::from_name(method.name()), Some(method));
         }
         for variant in Variant::ALL {
-            assert_eq!(Variant::named(variant.name()), Some(variant));
+            assert_eq!(Variant::from_name(variant.name()), Some(variant));
         }
-        assert_eq!(Method::named("Stall"), None);
+        assert_eq!(Method::from_name("Stall"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::text;
 
 /// Folds `words` after the prefix `first`; further lines begin with `below`. Lines have at most
 /// `columns` columns where words and commands allow it.
-pub fn folded(first: &str, below: &str, words: &str, columns: usize) -> String {
+pub fn fold_words(first: &str, below: &str, words: &str, columns: usize) -> String {
     let mut sheet =
         Lines { text: first.to_owned(), below, columns, used: width(first), is_open: true };
     for piece in pieces(words) {
@@ -209,6 +209,6 @@ mod tests {
     }
 
     fn check(columns: usize, text: &str, expected: &str) {
-        assert_eq!(folded("- ", "  ", text, columns), expected, "{text:?} in {columns}");
+        assert_eq!(fold_words("- ", "  ", text, columns), expected, "{text:?} in {columns}");
     }
 }

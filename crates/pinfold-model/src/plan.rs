@@ -310,7 +310,7 @@ impl Plan {
     /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
     /// the threads of the others and the idle siblings of their CPUs, and the housekeeping is that
     /// of the whole.
-    pub fn alone(&self, vnode: &VnodePlan) -> Plan {
+    pub fn plan_of(&self, vnode: &VnodePlan) -> Plan {
         let mut of_others = CpuSet::new();
         for other in self.vnodes.iter().filter(|other| other.name != vnode.name) {
             other.threads.iter().for_each(|thread| of_others.add(&thread.pus));

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 /// Escapes a name for a single line. Line breaks and tabs are escaped too, so that a name cannot
 /// imitate a line of Pinfold's output.
 pub fn name(text: &str) -> Cow<'_, str> {
-    spelled(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
+    spell(text, |letter| steers(letter) || matches!(letter, '\n' | '\t'))
 }
 
 /// True if [`name`] leaves the name unchanged.
@@ -27,7 +27,7 @@ const START: usize = 600;
 const END: usize = 200;
 
 /// Cuts the middle out of long lines.
-pub fn shortened(text: &str) -> Cow<'_, str> {
+pub fn shorten(text: &str) -> Cow<'_, str> {
     // No line has more characters than the text has bytes.
     if text.len() <= LONGEST_LINE {
         return Cow::Borrowed(text);
@@ -48,7 +48,7 @@ fn shortened_line(line: &str) -> Cow<'_, str> {
 
 /// Escapes control characters in a text; its line breaks and tabs stay.
 pub fn harmless(text: &str) -> Cow<'_, str> {
-    spelled(text, steers)
+    spell(text, steers)
 }
 
 fn steers(letter: char) -> bool {
@@ -60,7 +60,7 @@ fn steers(letter: char) -> bool {
     }
 }
 
-fn spelled(text: &str, is_spelled: fn(char) -> bool) -> Cow<'_, str> {
+fn spell(text: &str, is_spelled: fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(is_spelled) {
         return Cow::Borrowed(text);
     }
@@ -96,12 +96,12 @@ mod tests {
     #[test]
     fn long_lines_lose_their_middle() {
         let long = format!("first\nfile: \"{}\" is no number\nlast", "ä".repeat(100_000));
-        let short = shortened(&long);
+        let short = shorten(&long);
         assert!(
             short.starts_with("first\nfile: \"ää") && short.ends_with("ä\" is no number\nlast")
         );
         assert_eq!(short.chars().count(), "first\n".len() + START + 1 + END + "\nlast".len());
         let whole = "a line\n".repeat(1000);
-        assert_eq!(shortened(&whole), whole);
+        assert_eq!(shorten(&whole), whole);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::text::{agree, counted};
+use crate::text::{agree, count_noun};
 use crate::{CpuSet, Lifetime, NodeId, Policy, Setting, Tid};
 
 /// A host thread, identified so that a later thread with the same number is not mistaken for it.
@@ -267,7 +267,7 @@ impl fmt::Display for Change {
             }
             Change::MakeGroup { path } => write!(f, "make group {path}"),
             Change::MoveTasks { group, file, tasks } => {
-                write!(f, "move {} into {group} ({file})", counted(tasks.len(), "task"))
+                write!(f, "move {} into {group} ({file})", count_noun(tasks.len(), "task"))
             }
             Change::SetAffinity { task, mask } => write!(f, "set affinity of {task} to {mask}"),
             Change::SetPolicy { task, policy } => write!(f, "set policy of {task} to {policy}"),

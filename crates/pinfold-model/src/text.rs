@@ -3,7 +3,7 @@
 use crate::CpuSet;
 
 /// A number with its noun: `1 step`, `2 steps`, `0 processes`.
-pub fn counted<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
+pub fn count_noun<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
     number: N,
     noun: &str,
 ) -> String {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn nouns_and_verbs_agree_with_their_number() {
         fn check(number: u32, noun: &str, text: &str) {
-            assert_eq!(counted(number, noun), text)
+            assert_eq!(count_noun(number, noun), text)
         }
 
         check(0, "step", "0 steps");

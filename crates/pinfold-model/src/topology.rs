@@ -246,7 +246,7 @@ impl Topology {
 
     /// The CPUs on which a child of this process runs by default: the allowed CPUs in the affinity
     /// mask, or all allowed CPUs if the mask is unknown or contains none of them.
-    pub fn inherited(&self) -> CpuSet {
+    pub fn inherited_cpus(&self) -> CpuSet {
         let mask = self.mask.as_ref().map(|mask| self.allowed.intersection(mask));
         mask.filter(|pus| !pus.is_empty()).unwrap_or_else(|| self.allowed.clone())
     }

@@ -273,7 +273,7 @@ pub enum Say {
 impl Say {
     /// The answer for a value.
     #[must_use]
-    pub fn said(self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
+    pub fn answer(self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         let filled = |line: &&str| line.replace("{}", &setting.value.to_string());
         match self {
             Self::Line(line) => FormatAnswer::line(filled(&line)),

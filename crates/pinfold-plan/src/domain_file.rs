@@ -51,7 +51,7 @@ pub struct Place {
 
 impl Place {
     /// A place without a line, described by a text.
-    pub fn said(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 }

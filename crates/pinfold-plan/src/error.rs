@@ -8,7 +8,7 @@ use pinfold_model::text::agree;
 use pinfold_model::{CpuSet, NodeId, RequestField, VnodeField};
 use thiserror::Error;
 
-use crate::text::{mib, numbered};
+use crate::text::{count_with_noun, mib};
 
 /// Why a strategy cannot make a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -69,7 +69,7 @@ pub enum PlanError {
         "{vnode:?} needs {} of memory, but {} {}",
         size(*bytes),
         holders(nodes),
-        held(bytes - missing, *all, *in_cells)
+        memory_text(bytes - missing, *all, *in_cells)
     )]
     Memory {
         /// Name of the vnode.
@@ -158,7 +158,7 @@ pub enum PlanError {
         nearest: Option<String>,
     },
     /// One of several vnodes finds too few free cores near each other.
-    #[error("{strategy} has room for {left} of the {} of {vnode:?}: {why}", numbered(*asked, what))]
+    #[error("{strategy} has room for {left} of the {} of {vnode:?}: {why}", count_with_noun(*asked, what))]
     NoRoom {
         /// Name of the strategy.
         strategy: String,
@@ -180,7 +180,7 @@ pub enum PlanError {
     /// The strategy cannot provide that many vCPUs on this host.
     #[error(
         "{strategy} gives at most {} on this host, the request asks for {asked}: {why}",
-        numbered(*most, what)
+        count_with_noun(*most, what)
     )]
     TooManyVcpus {
         /// Name of the strategy.
@@ -332,7 +332,7 @@ impl PlanError {
                 Some(fewer_vnodes(*fit, nearest.as_deref()))
             }
             PlanError::TooManyVcpus { most, asked, nearest, what, .. } => {
-                Some(fewer_units(&numbered(*most, what), *asked, nearest.as_deref()))
+                Some(fewer_units(&count_with_noun(*most, what), *asked, nearest.as_deref()))
             }
             PlanError::TooFewPus { nearest, .. } => {
                 nearest.as_ref().map(|nearest| format!("use {nearest}, which works on these CPUs"))
@@ -473,7 +473,7 @@ fn node_names(nodes: &[NodeId]) -> String {
 }
 
 /// The memory that the nodes can give to a vnode, and why it is not all of theirs.
-fn held(most: u64, all: u64, in_cells: bool) -> String {
+fn memory_text(most: u64, all: u64, in_cells: bool) -> String {
     match (most < all, in_cells) {
         (false, _) => size_below(most),
         (true, false) => format!("{} left of {}", size_below(most), size_below(all)),

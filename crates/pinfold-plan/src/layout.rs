@@ -221,7 +221,7 @@ impl Layout {
 }
 
 fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> Layout {
-    let place = |text: String| Place::said(format!("vnodes[{index}].{text}"));
+    let place = |text: String| Place::from_text(format!("vnodes[{index}].{text}"));
     let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
         role: thread.role.clone(),
         pus: Some(thread.pus.clone()),

@@ -64,7 +64,7 @@ pub use messages::command;
 pub use messages::explain::{explain, outline};
 pub use messages::picture::picture;
 pub use messages::sheet::Sheet;
-pub use pinned::pinned;
+pub use pinned::pin_vcpus;
 pub use placement::builder::NOT_ISOLATED;
 pub use placement::cells as guest_cells;
 pub use plan::{fill, kept_free, plan, plan_if_possible};

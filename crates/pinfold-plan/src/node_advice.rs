@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, NumaNode, Topology};
 
 use crate::guest::numa::node_list;
@@ -124,7 +124,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
             "{} {} {} and {} free for {}{}",
             name(&chosen),
             if chosen.len() == 1 { "has" } else { "have" },
-            counted(room.cpus, "CPU"),
+            count_noun(room.cpus, "CPU"),
             mib(room.free_bytes),
             needs(demand),
             if chosen.len() == 1 { "" } else { "; no single node has" },
@@ -286,7 +286,7 @@ fn name(nodes: &[&NumaNode]) -> String {
 
 /// `4 vCPUs and 8 GiB`.
 fn needs(demand: NodeDemand) -> String {
-    let vcpus = counted(demand.vcpus as usize, "vCPU");
+    let vcpus = count_noun(demand.vcpus as usize, "vCPU");
     if demand.memory_bytes == 0 {
         return vcpus;
     }
@@ -303,7 +303,7 @@ mod tests {
     /// Nodes of four CPUs with so much free memory each.
     fn host(free_gib: &[u64]) -> Topology {
         let text = format!("package:{} node:2 core:4 pu:1", free_gib.len() / 2);
-        let mut topology = pinfold_samples::described(&text);
+        let mut topology = pinfold_samples::from_description(&text);
         assert_eq!(topology.nodes.len(), free_gib.len());
         for (node, free) in topology.nodes.iter_mut().zip(free_gib) {
             node.free_bytes = Some(free * GIB);

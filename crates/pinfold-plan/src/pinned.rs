@@ -9,7 +9,7 @@ use crate::plan::plan;
 /// The plan of `none` for a request for one machine, with its vCPUs pinned to these CPUs in this
 /// order, and the guest topology that matches them. `None` if a CPU is kept free for the host, or
 /// there is none for a vCPU.
-pub fn pinned(topology: &Topology, request: &Request, order: &[PuId]) -> Option<Plan> {
+pub fn pin_vcpus(topology: &Topology, request: &Request, order: &[PuId]) -> Option<Plan> {
     let mut plan = plan("none", topology, request).ok()?;
     let available = available(topology, request).ok()?;
     let held: CpuSet = order.iter().copied().collect();

@@ -1,6 +1,6 @@
 //! Makes a plan: the strategy's placement, then findings, hints, policies and checks.
 
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{
     CpuSet, Finding, IsolationScope, Plan, Request, Severity, Topology, VnodeRequest, Work,
     closest, tunables,
@@ -18,7 +18,7 @@ use crate::messages::prefer;
 use crate::placement::pins;
 use crate::placement::rest_isolation;
 use crate::strategies::definition;
-use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, made, strategies};
+use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, make_plan, strategies};
 use crate::text::narrow;
 /// The CPUs that a request keeps free of its vnodes.
 pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
@@ -43,7 +43,7 @@ pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
 /// [`PlanError::UnknownStrategy`] if there is none of that name; otherwise the strategy's error,
 /// with the most similar strategy that succeeds.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let planned = planned(strategy, topology, request).map_err(|error| {
+    let planned = plan_with(strategy, topology, request).map_err(|error| {
         let fit = error.is_of_number().then(|| count_fitting(strategy, topology, request));
         error.with_fit(fit.flatten())
     });
@@ -57,12 +57,12 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
 /// The same, without the search for a similar strategy if this one refuses.
 pub fn plan_if_possible(strategy: &str, topology: &Topology, request: &Request) -> Option<Plan> {
     let found = find(strategy)?;
-    let made = made(found, topology, request).ok()?;
+    let made = make_plan(found, topology, request).ok()?;
     let plan = complete(made, found, topology, request).ok()?;
     Some(if group_words::are_meant(request) { group_words::plan(plan) } else { plan })
 }
 
-fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
+fn plan_with(strategy: &str, topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let found = find(strategy).ok_or_else(|| {
         let known = strategies().iter().map(|known| known.name);
         PlanError::UnknownStrategy {
@@ -70,7 +70,7 @@ fn planned(strategy: &str, topology: &Topology, request: &Request) -> Result<Pla
             nearest: closest(strategy, known).map(str::to_owned),
         }
     })?;
-    let made = made(found, topology, request).map_err(|error| {
+    let made = make_plan(found, topology, request).map_err(|error| {
         match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
@@ -99,8 +99,8 @@ fn complete(
     definition::settle(&mut planned, found.name, request);
     hints::add(&mut planned, found, topology, request);
     let mut planned =
-        policies::set(planned, request).and_then(|planned| pins::checked(planned, request))?;
-    planned.cpus = Some(fit::recorded(&planned, topology));
+        policies::set(planned, request).and_then(|planned| pins::check_rules(planned, request))?;
+    planned.cpus = Some(fit::record_cpus(&planned, topology));
     // Interrupts of which nothing is moved.
     let mut weak = tunables::wrong(&planned, topology);
     weak.retain(|finding| finding.severity < Severity::Problem);
@@ -114,7 +114,7 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
         .into_iter()
         .filter(|other| other.turns.fallback > after)
         .find(|known| {
-            let made = (known.name != refused).then(|| made(known, topology, request));
+            let made = (known.name != refused).then(|| make_plan(known, topology, request));
             // A plan in which a process group gets fewer CPUs than requested is not suitable. vCPUs
             // that share CPUs run better if the kernel chooses the CPUs.
             made.is_some_and(|made| {
@@ -148,7 +148,7 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
     };
     let text = format!(
         "{} like {} {} on this host, with a CPU for each vCPU and one for the host's tasks",
-        counted(count, what),
+        count_noun(count, what),
         first.name,
         agree(count as usize, "fits", "fit")
     );

@@ -138,33 +138,33 @@ pub(crate) fn gives_own_cores(name: &str) -> bool {
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.
-pub(crate) fn made(
+pub(crate) fn make_plan(
     strategy: &Strategy,
     topology: &Topology,
     request: &Request,
 ) -> Result<Plan, PlanError> {
     if !cells::are_fixed(request) {
-        return divide::planned(strategy, topology, request);
+        return divide::plan_divided(strategy, topology, request);
     }
     let parts = Parts::new(topology, request)?;
-    let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
+    let plans = parts.plan_groups(|part| (strategy.plan)(topology, part))?;
     let mut names: Vec<&str> = plans.iter().map(|plan| plan.strategy.as_str()).collect();
     names.dedup();
     let [_, _, ..] = names.as_slice() else {
-        return parts.merged(&plans);
+        return parts.merge_plans(&plans);
     };
     // `auto` chose different strategies for the cells: use the first of them that fits all cells.
     let picks = TABLE.iter().filter(|known| names.contains(&known.name));
     let mut last = None;
     for pick in picks {
-        match parts.alike(|part| (pick.plan)(topology, part)) {
+        match parts.plan_groups(|part| (pick.plan)(topology, part)) {
             Ok(plans) => {
-                let mut plan = parts.merged(&plans)?;
+                let mut plan = parts.merge_plans(&plans)?;
                 plan.findings.insert(0, cells::fits_each_cell(pick.name));
                 return Ok(plan);
             }
             Err(error) => last = Some(error),
         }
     }
-    last.map_or_else(|| parts.merged(&plans), Err)
+    last.map_or_else(|| parts.merge_plans(&plans), Err)
 }

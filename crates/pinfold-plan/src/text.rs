@@ -10,7 +10,7 @@ pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
 
 /// The same for nouns given in the plural: `1 vCPU` for `vCPUs`, `1 vCPU or core` for `vCPUs and
 /// cores`.
-pub(crate) fn numbered(count: u32, plural: &str) -> String {
+pub(crate) fn count_with_noun(count: u32, plural: &str) -> String {
     if count != 1 {
         return format!("{count} {plural}");
     }

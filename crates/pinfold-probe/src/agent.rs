@@ -423,14 +423,14 @@ impl Agent {
         channel: u32,
         payload: &[u8],
     ) -> Result<(), AgentError> {
-        if let Some(why) = self.mailbox.gone() {
+        if let Some(why) = self.mailbox.end_reason() {
             return Err(self.fail_gone(why));
         }
         let bytes = frame::encode(kind, channel, payload);
         sender.stream.write_all(&bytes).and_then(|()| sender.stream.flush()).map_err(|error| {
             // A partial frame may have been sent, so the stream cannot be used any more.
             self.mailbox.end(&format!("it takes no requests ({error})"));
-            self.fail_gone(self.mailbox.gone().unwrap_or_default())
+            self.fail_gone(self.mailbox.end_reason().unwrap_or_default())
         })
     }
 

@@ -230,7 +230,7 @@ impl Catalogue {
     pub fn parse(output: &str) -> Result<Catalogue, BenchmarkError> {
         let programs: Vec<CatalogueEntry> = serde_json::from_str(output)
             .map_err(|error| wrong(format!("is not a list of programs: {error}")))?;
-        match programs.iter().find(|program| !known(&program.sizes)) {
+        match programs.iter().find(|program| !are_known(&program.sizes)) {
             Some(program) => Err(wrong(format!("lists other sizes of {}", program.name))),
             None => Ok(Catalogue { programs }),
         }
@@ -242,7 +242,7 @@ impl Catalogue {
     }
 }
 
-fn known(sizes: &[ListedSize]) -> bool {
+fn are_known(sizes: &[ListedSize]) -> bool {
     sizes.iter().map(|size| size.name.as_str()).eq(Size::ALL.map(Size::name))
 }
 

@@ -100,7 +100,7 @@ impl Quotas {
     }
 
     /// The groups that were stopped, with their sums.
-    pub fn stopped(&self) -> Vec<(String, Throttling)> {
+    pub fn stopped_groups(&self) -> Vec<(String, Throttling)> {
         let sums = self.groups.iter().map(|(dir, group)| {
             let sum = group.phases.iter().fold(Throttling::default(), |sum, phase| Throttling {
                 periods: sum.periods.saturating_add(phase.throttled.periods),

@@ -292,7 +292,7 @@ impl Watching {
     /// [`HostError`] if the statistics cannot be read.
     pub fn stop(mut self, host: &dyn Host, clock: &dyn Clock) -> Result<SchedLatency, HostError> {
         self.quotas.sample(host, clock.now_ns());
-        let quotas = self.quotas.stopped();
+        let quotas = self.quotas.stopped_groups();
         let found = match self.means {
             LatencySource::Tracepoints(watch) => {
                 // Read before the end: later the threads may be gone.

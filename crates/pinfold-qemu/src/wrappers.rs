@@ -265,17 +265,17 @@ impl Wrapper {
     /// The arguments that `env -S STRING` makes of its string.
     fn split_string(&self, words: &[String], at: usize) -> Option<Split> {
         let word = words.get(at).filter(|_| self.name == "env")?;
-        fn joined(text: &str) -> Split {
+        fn join_words(text: &str) -> Split {
             Split { words: split_words(text), taken: 1 }
         }
         if let Some(text) = word.strip_prefix("--split-string=") {
-            return Some(joined(text));
+            return Some(join_words(text));
         }
         let bundle = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
         match bundle.and_then(|bundle| bundle.split_once('S')) {
             // If an option with a value precedes it (`-uSHELL`), the `S` is part of that value.
             Some((before, _)) if before.contains(['u', 'C']) => None,
-            Some((_, text)) if !text.is_empty() => Some(joined(text)),
+            Some((_, text)) if !text.is_empty() => Some(join_words(text)),
             None if word != "--split-string" => None,
             Some(_) | None => Some(Split { words: split_words(words.get(at + 1)?), taken: 2 }),
         }

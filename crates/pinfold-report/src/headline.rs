@@ -3,7 +3,7 @@
 //! The sentence never claims more than the verdict: for a placement that ranks first without a
 //! significant difference, it says only that it ranks first.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 
 use crate::charts::forest;
@@ -195,11 +195,14 @@ fn pins_alone(page: &Page) -> Option<Figure> {
     let pins = page.answer.pins_alone?;
     let unit = page.answer.metric.unit();
     let evidence = match pins.interval {
-        None => format!("screening only, {}, no verdict", counted(pins.blocks, "block")),
+        None => format!("screening only, {}, no verdict", count_noun(pins.blocks, "block")),
         Some((low, high)) => {
             let [(low, from), (high, to)] =
                 [low, high].map(|ratio| change_parts(unit, ratio, ChangeUnit::Factor));
-            format!("95 % interval {low} {from} to {high} {to}, {}", counted(pins.blocks, "block"))
+            format!(
+                "95 % interval {low} {from} to {high} {to}, {}",
+                count_noun(pins.blocks, "block")
+            )
         }
     };
     Some(Figure {

@@ -26,7 +26,7 @@ use pinfold_apply::{
     Planned, Replacement, Target, UndoReport, page_tables,
 };
 use pinfold_host::{Host as _, HostMut, LiveHost, with_causes};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Command, CpuSet, Finding, Plan, Severity, Tuning};
 use pinfold_plan::{Fit, command, schema};
 
@@ -34,7 +34,7 @@ use crate::message::say;
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::{Exit, Failure, interrupt, plans};
 
-/// Effect of a [request to stop](interrupt::requested) on an apply in progress.
+/// Effect of a [request to stop](interrupt::is_requested) on an apply in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
     /// The steps so far are undone.
@@ -109,7 +109,7 @@ pub fn replace_in(
 ) -> Result<Applied, Failure> {
     require_online(host, placement)?;
     let why = match replace_plan(host, placement, journal, on_stop) {
-        Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::requested()) => {
+        Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::is_requested()) => {
             journal.record_complete()?;
             return Ok(applied);
         }
@@ -150,7 +150,7 @@ fn replace_plan(
 ) -> Result<Applied, NotReplaced> {
     let replacement = Replacement { plan, text: &schema::to_json_line(plan), target };
     pinfold_apply::replace(host, replacement, journal, &mut |_: &Event<'_>| {
-        if on_stop == OnStop::TakeBack && interrupt::requested() {
+        if on_stop == OnStop::TakeBack && interrupt::is_requested() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -200,7 +200,7 @@ pub fn turns(host: &LiveHost, placements: &[Placement<'_>]) -> Result<Vec<Turn>,
 
 /// The plan of a machine that waits on housekeeping CPUs until another one has left its CPUs.
 #[must_use]
-pub fn parked(plan: &Plan, cpus: &CpuSet) -> Plan {
+pub fn parked_plan(plan: &Plan, cpus: &CpuSet) -> Plan {
     let mut parked = Plan { tuning: Tuning::default(), ..plan.clone() };
     for thread in parked.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
         if !thread.pus.is_disjoint(&plan.exclusive) {
@@ -244,7 +244,7 @@ pub fn apply_command<'c>(
     let command = journal.record().header.vm;
     let mut group = CommandGroup::plan(host, command)?;
     if let Some(planned) = &group {
-        let mut observer = pinfold_apply::unobserved();
+        let mut observer = pinfold_apply::no_observer();
         let made =
             pinfold_apply::take_steps(host, planned.steps.clone(), &mut journal, &mut observer);
         if let Err(error) = made {
@@ -296,7 +296,7 @@ fn make_true(
     journal: &mut Journal<'_>,
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
-    let is_asked = || on_stop == OnStop::TakeBack && interrupt::requested();
+    let is_asked = || on_stop == OnStop::TakeBack && interrupt::is_requested();
     match online_and_placed(host, placement, journal, &mut |_: &Event<'_>| {
         if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }) {
@@ -359,8 +359,9 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
             Err(Failure::new(Exit::Host, text)
                 .with_hint("run it as root; `journalctl -k` shows the kernel's messages"))
         }
-        Fit::Other(differences) => Err(plans::another_host("the plan", &differences)
-            .with_hint(format!("create it again on this host: {}", command::again(plan, None)))),
+        Fit::Other(differences) => Err(plans::another_host("the plan", &differences).with_hint(
+            format!("create it again on this host: {}", command::plan_command(plan, None)),
+        )),
     }
 }
 
@@ -390,7 +391,7 @@ fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport
 
 /// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
-    let done = counted(applied.steps.len(), "step");
+    let done = count_noun(applied.steps.len(), "step");
     if applied.undone == 0 {
         say(&format!("{done} applied"));
     } else {

@@ -66,7 +66,7 @@ pub fn read(live: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Claims, 
 #[must_use]
 pub fn of_input(live: &LiveHost, input: &str) -> Claims {
     match pinfold_topology::read_capture(live, input) {
-        Ok(capture) => pinfold_claims::captured(&capture),
+        Ok(capture) => pinfold_claims::read_captured(&capture),
         Err(_) => Claims::default(),
     }
 }

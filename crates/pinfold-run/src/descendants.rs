@@ -9,7 +9,7 @@ use pinfold_apply::CommandGroup;
 use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
 use crate::message::say;
@@ -101,7 +101,7 @@ impl Descendants {
             .collect();
         let more = left.len().saturating_sub(NAMED);
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        let count = counted(left.len(), "process");
+        let count = count_noun(left.len(), "process");
         let what = match on_left {
             OnLeft::Release => format!(
                 "{} in the background, on the CPUs that it had before",

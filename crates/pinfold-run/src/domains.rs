@@ -51,12 +51,16 @@ pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
     }
     // Through the open folder: the path could refer to another file by now.
     let text = files::text(path, folder.read(name)?).map_err(|error| input_failure(&error))?;
-    crate::inputs::asked(path, Domains::from_toml(&text)).map(Some)
+    crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
 }
 
 /// What is asked for a machine, with the content of the file at `path`.
 #[must_use]
-pub fn asked(machine: Named<'_>, path: &str, file: Result<Option<Domains>, Failure>) -> Asked {
+pub fn domain_request(
+    machine: Named<'_>,
+    path: &str,
+    file: Result<Option<Domains>, Failure>,
+) -> Asked {
     let mut asked = Asked::default();
     let mut origins = Vec::new();
     let own = match machine.xml.map_or(Ok(None), metadata) {
@@ -168,7 +172,7 @@ place = false
         for (text, is_placed) in [("", false), ("[default]\nplace = true", true)] {
             let file = Ok(Some(Domains::from_toml(text).unwrap()));
             let machine = Named { name: "web", uuid: "", xml: None };
-            let found = asked(machine, "/d.toml", file);
+            let found = domain_request(machine, "/d.toml", file);
             assert_eq!(
                 (found.settings.is_some(), found.origin.as_str()),
                 (is_placed, "by default")
@@ -198,7 +202,7 @@ place = false
             "<domain><metadata><placement xmlns='urn:pinfold:placement'/></metadata></domain>";
         for (xml, is_placed) in [(Some(xml), true), (None, false)] {
             let file = Err(Failure::new(Exit::Input, "/d.toml: line 1, column 1: x"));
-            let found = asked(Named { name: "db", uuid: "", xml }, "/d.toml", file);
+            let found = domain_request(Named { name: "db", uuid: "", xml }, "/d.toml", file);
             assert_eq!(found.settings, is_placed.then(DomainSettings::default));
             assert!(found.findings[0].text.contains("line 1, column 1: x; the file is ignored"));
         }
@@ -207,6 +211,6 @@ place = false
     fn check(name: &str, metadata: &str) -> Asked {
         let xml = format!("<domain><metadata>\n{metadata}</metadata></domain>");
         let machine = Named { name, uuid: "", xml: Some(&xml) };
-        asked(machine, "/d.toml", Ok(Some(Domains::from_toml(ROWS).unwrap())))
+        domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(ROWS).unwrap())))
     }
 }

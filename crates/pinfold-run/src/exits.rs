@@ -15,7 +15,7 @@ use crate::helper_program::HelperProgram;
 use crate::target::Vm;
 use crate::{Exit, Failure, interrupt, time};
 
-pub use micro::{micro_guest, watched as micro_watched};
+pub use micro::{micro_guest, watch_micro as micro_watched};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -92,10 +92,10 @@ impl Answer {
     /// Measures the overhead, with a micro-guest that runs next to the machine.
     pub fn measure_cost(&mut self, host: &LiveHost, program: &HelperProgram) {
         let Some(scope) = self.scope else { return };
-        let cost = if interrupt::requested() {
+        let cost = if interrupt::is_requested() {
             Err("it was interrupted".to_owned())
         } else {
-            measured(host, program, scope)
+            measure_cost(host, program, scope)
         };
         self.no_cost = cost.map(|cost| self.table.cost = Some(cost)).err();
     }
@@ -153,8 +153,10 @@ pub fn of_machine(
     let subject = vm.name.clone();
     let mut table =
         match pinfold_exits::look(host, &SystemClock, &threads, observation_settings.look_ns) {
-            Ok(source) => return watched(host, subject, source, observation_settings, &threads),
-            Err(error) => counted(&mut vm, observation_settings, error.into())?,
+            Ok(source) => {
+                return watch_exits(host, subject, source, observation_settings, &threads);
+            }
+            Err(error) => read_counts(&mut vm, observation_settings, error.into())?,
         };
     table.findings.extend(vm.findings);
     let no_cost = Some("no kernel event is observed at level C".to_owned());
@@ -162,7 +164,7 @@ pub fn of_machine(
 }
 
 /// Levels A and B.
-fn watched(
+fn watch_exits(
     host: &LiveHost,
     subject: String,
     source: ExitSource,
@@ -176,8 +178,8 @@ fn watched(
         distributor: observation_settings.distributor,
     };
     let watch = Watch::begin(host, &clock, scope, threads)?;
-    watch.wait(host, &clock, observation_settings.duration_ns, &interrupt::requested)?;
-    let has_ended = !watch.ended(host)?.is_empty();
+    watch.wait(host, &clock, observation_settings.duration_ns, &interrupt::is_requested)?;
+    let has_ended = !watch.find_ended(host)?.is_empty();
     let table = watch.finish(host, &clock)?;
     Ok(Answer {
         subject,
@@ -190,7 +192,7 @@ fn watched(
 }
 
 /// The overhead, measured with a micro-guest that runs next to the machine.
-fn measured(
+fn measure_cost(
     host: &LiveHost,
     program: &HelperProgram,
     scope: ExitScope,
@@ -201,7 +203,7 @@ fn measured(
 }
 
 /// Level C, because of a failure of the others; without a monitor, it is that failure.
-fn counted(
+fn read_counts(
     vm: &mut Vm,
     observation_settings: &ObservationSettings,
     because: Failure,
@@ -211,12 +213,12 @@ fn counted(
     let Ok(before) = statistics(monitor) else { return Err(because) };
     let began = clock.now_ns();
     let until = began.saturating_add(observation_settings.duration_ns);
-    while clock.now_ns() < until && !interrupt::requested() {
+    while clock.now_ns() < until && !interrupt::is_requested() {
         clock.sleep_ns((SECOND_NS / 20).min(until.saturating_sub(clock.now_ns())));
     }
     let after = statistics(monitor)?;
     let duration_ns = clock.now_ns().saturating_sub(began);
-    let mut table = pinfold_exits::counted(&before, &after, duration_ns)?;
+    let mut table = pinfold_exits::table_between(&before, &after, duration_ns)?;
     let finding = Finding::note("exits", format!("level C, because: {}", because.message));
     table.findings.push(match because.hint {
         Some(hint) => finding.with_hint(hint),

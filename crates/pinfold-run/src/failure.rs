@@ -67,7 +67,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with this message.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: shown::shortened(&message.into()).into_owned(), hint: None }
+        Self { exit, message: shown::shorten(&message.into()).into_owned(), hint: None }
     }
 
     /// A failure from an error of a library: its text and the texts of its causes.

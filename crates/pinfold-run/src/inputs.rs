@@ -63,7 +63,7 @@ pub fn set_vcpus(vm: &mut VmRequest, vcpus: VcpuCount) {
 
 /// What an option asks, with the option's name in front of what is wrong with it: once, where the
 /// reader names its key too.
-pub fn asked<T>(option: &str, read: Result<T, ConfigError>) -> Result<T, Failure> {
+pub fn name_option<T>(option: &str, read: Result<T, ConfigError>) -> Result<T, Failure> {
     read.map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, error.hint());
         let key = option.trim_start_matches('-');
@@ -101,7 +101,7 @@ impl RequestFile {
 
     /// The request for a machine.
     pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
-        let request = asked(&self.path, requests::from_toml(&self.text))?;
+        let request = name_option(&self.path, requests::from_toml(&self.text))?;
         let known = |key: &[&str], pus: &CpuSet| {
             let place = requests::place_of_key(&self.text, key);
             require_known(&format!("{}{}", self.place(place), key.join(".")), pus, topology)
@@ -183,7 +183,7 @@ pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
 pub fn read_part(path: &str, vnode: Option<&str>) -> Result<Plan, Failure> {
     let plan = read_plan(path)?;
     match vnode {
-        Some(name) => Ok(plan.alone(plans::named(&plan, name)?)),
+        Some(name) => Ok(plan.plan_of(plans::find_vnode(&plan, name)?)),
         None => Ok(plan),
     }
 }
@@ -228,7 +228,7 @@ pub fn fitting(
                     .with_hint(format!("{hint}, and apply it again")),
                 None => failure.with_hint(format!(
                     "create it again on this host: `{}`",
-                    command::again(&plan, None)
+                    command::plan_command(&plan, None)
                 )),
             },
         );
@@ -273,7 +273,7 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
             return Err(Failure::new(Exit::Input, format!("--knob: {key} is given twice"))
                 .with_hint("give each tunable once"));
         }
-        asked("--knob", requests::knob(plan, words))?;
+        name_option("--knob", requests::knob(plan, words))?;
     }
     let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);

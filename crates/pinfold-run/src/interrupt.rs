@@ -74,7 +74,7 @@ pub fn install_forward() -> Result<(), Failure> {
 }
 
 /// The signals received since the last call, to be forwarded.
-pub fn forwarded() -> Vec<Signaled> {
+pub fn take_forwarded() -> Vec<Signaled> {
     let signals = ENDING.into_iter().map(|(_, signal)| signal).chain([Signaled::Pipe]);
     let came = signals.zip(&*FORWARDED).filter(|(_, flag)| flag.swap(false, Ordering::Relaxed));
     came.map(|(signal, _)| signal).collect()
@@ -148,10 +148,10 @@ pub fn flag() -> &'static AtomicBool {
 
 /// Fails if the user requested a stop.
 pub fn check() -> Result<(), Failure> {
-    if requested() { Err(Failure::new(Exit::Interrupted, "interrupted")) } else { Ok(()) }
+    if is_requested() { Err(Failure::new(Exit::Interrupted, "interrupted")) } else { Ok(()) }
 }
 
 /// True if the user requested a stop.
-pub fn requested() -> bool {
+pub fn is_requested() -> bool {
     STOP.load(Ordering::Relaxed)
 }

@@ -73,7 +73,7 @@ fn wait(children: &mut [Child]) -> Result<ExitStatus, Failure> {
     let mut failed: Option<ExitStatus> = None;
     loop {
         // Ctrl-C of a terminal reaches the jobs directly.
-        let mut signals = interrupt::forwarded();
+        let mut signals = interrupt::take_forwarded();
         if std::io::stdin().is_terminal() {
             signals.retain(|signal| *signal != Signaled::Interrupt);
         }

@@ -82,7 +82,7 @@ fn react(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
         ("started", "begin") => place(event, state, Occasion::Start),
         ("reconnect", "begin") => place(event, state, Occasion::Reconnect),
         // Also after a migration to another host.
-        ("stopped" | "release", "end") => stopped(event, state),
+        ("stopped" | "release", "end") => end_domain(event, state),
         (_, _) => Ok(()),
     }
 }
@@ -184,7 +184,7 @@ fn choose(event: &HookEvent, domain: &Described, xml: &str) -> Result<Option<Cho
     }
     let named = Named { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
     let Asked { settings, findings, origin } =
-        domains::asked(named, &event.domains, domains::read(&event.domains));
+        domains::domain_request(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
     Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
 }
@@ -306,7 +306,7 @@ impl Placing<'_> {
 }
 
 /// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
-fn stopped(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
+fn end_domain(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let clock = SystemClock;
     let state = host::state(state)?;

@@ -71,7 +71,7 @@ pub fn require_machine(words: &[String]) -> Result<(), Failure> {
 fn start(command: &dyn MachineCommand, options: &LaunchOptions) -> Result<RunningVm, Failure> {
     launch::start_stopped(command, options).or_else(|error| {
         interrupt::check()?;
-        Err(start_failure(command.given(), Failure::from(error)))
+        Err(start_failure(command.arguments(), Failure::from(error)))
     })
 }
 
@@ -120,7 +120,7 @@ pub fn run(
     let command = hypervisors::parse(words);
     let name = command.hypervisor().texts().name;
     let spec = command.spec();
-    let room = Vcpus::counted(spec.vcpus.unwrap_or(1)..=spec.max_vcpus.unwrap_or(1));
+    let room = Vcpus::from_range(spec.vcpus.unwrap_or(1)..=spec.max_vcpus.unwrap_or(1));
     let guess = plan_for(&spec, &room, None)?;
     require_agent(settings, &*command)?;
     let memory = StartMemory::read(&host, &guess, None)?;
@@ -132,7 +132,7 @@ pub fn run(
     if let Some(after) = &settings.pin_after {
         drop(starting.take());
         let Some((lock, others)) = boot(&mut vm, after, &*command, state)? else {
-            return ended(vm.quit(QUIT_NS)?, name);
+            return check_exit(vm.quit(QUIT_NS)?, name);
         };
         (starting, claims) = (Some(lock), Some(others));
     }
@@ -173,7 +173,7 @@ pub fn run(
         guard.end();
     }
     watched?;
-    ended(status?, name)
+    check_exit(status?, name)
 }
 
 fn launch_options(
@@ -191,7 +191,7 @@ fn launch_options(
         memory_node: memory.node(),
         affinity: Some(affinity).filter(|pus| !pus.is_empty()),
         start_timeout_ns: time::parse_ns("--start-timeout", settings.start_timeout)?,
-        goes_on: || !interrupt::requested(),
+        goes_on: || !interrupt::is_requested(),
         ..LaunchOptions::default()
     })
 }
@@ -239,7 +239,7 @@ fn wait_for_guest(
     let mut is_running = || Ok(vm.try_wait()?.is_none());
     let outcome = match after.condition.wait(agent, after.timeout_ns, &mut is_running) {
         // A request to stop ends the machine.
-        Err(_) if interrupt::requested() => Outcome::Ended,
+        Err(_) if interrupt::is_requested() => Outcome::Ended,
         outcome => outcome?,
     };
     if outcome == Outcome::TimedOut {
@@ -277,8 +277,8 @@ fn final_plan(
 }
 
 /// The result of a machine that has ended.
-fn ended(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
-    if interrupt::requested() {
+fn check_exit(status: ExitStatus, hypervisor: &str) -> Result<(), Failure> {
+    if interrupt::is_requested() {
         let text = format!("interrupted; {hypervisor} was terminated and the host restored");
         return Err(Failure::new(Exit::Interrupted, text));
     }

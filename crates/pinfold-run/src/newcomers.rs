@@ -101,7 +101,7 @@ impl<'a> Newcomers<'a> {
         }
         let name = machine.name_or_pid();
         let named = Named { name: &name, uuid: "", xml: None };
-        let asked = domains::asked(named, self.path, domains::read(self.path));
+        let asked = domains::domain_request(named, self.path, domains::read(self.path));
         let attempts = self.attempts.entry(task).or_default();
         *attempts += 1;
         if *attempts == 1 {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use pinfold_host::{Clock as _, Host, SystemClock, paths, process};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, PuId};
 
 use crate::Failure;
@@ -82,7 +82,7 @@ impl Noise {
     pub fn why_not_quiet(&self) -> Option<String> {
         let others: u64 = self.others().map(|(_, count)| *count).sum();
         if self.switches > self.most(MOST_SWITCHES) {
-            return Some(format!("other tasks took the CPU {}", counted(self.switches, "time")));
+            return Some(format!("other tasks took the CPU {}", count_noun(self.switches, "time")));
         }
         (others > self.most(MOST_INTERRUPTS))
             .then(|| format!("{others} interrupts other than the local timer"))
@@ -106,7 +106,7 @@ impl fmt::Display for Noise {
         let total: u64 = self.interrupts.values().sum();
         let seconds = self.lasted_ns / 1_000_000_000;
         let tenths = self.lasted_ns / 100_000_000 % 10;
-        let total = counted(total, "interrupt");
+        let total = count_noun(total, "interrupt");
         write!(f, "CPU {} for {seconds}.{tenths} s: {total}", self.cpus)?;
         let mut most: Vec<(&String, &u64)> = self.interrupts.iter().collect();
         most.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
@@ -115,7 +115,7 @@ impl fmt::Display for Noise {
         if !named.is_empty() {
             write!(f, " ({})", named.join(", "))?;
         }
-        write!(f, "; other tasks took the CPU {}", counted(self.switches, "time"))
+        write!(f, "; other tasks took the CPU {}", count_noun(self.switches, "time"))
     }
 }
 

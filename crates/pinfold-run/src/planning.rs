@@ -46,7 +46,7 @@ fn load(claims: &Claims, names: &[&str]) -> Vec<Load> {
 /// cores of the CPUs that others keep exclusively, then these CPUs alone; the same without
 /// those of owners that do not run; the same without those that only a command line or a file
 /// of a program names, which any user can start.
-pub fn avoided(claims: &Claims, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
+pub fn avoided_sets(claims: &Claims, topology: &Topology, names: &[&str]) -> Vec<CpuSet> {
     let others = claims.without_names(names);
     let mut all = Vec::new();
     for least in [Certainty::Planned, Certainty::Running, Certainty::Placed] {
@@ -77,7 +77,7 @@ pub fn plan_around<T, E>(
     names: &[&str],
     plan: impl Fn(&CpuSet) -> Result<T, E>,
 ) -> Result<T, E> {
-    for avoided in avoided(claims, topology, names) {
+    for avoided in avoided_sets(claims, topology, names) {
         if let Ok(planned) = plan(&avoided) {
             return Ok(planned);
         }

@@ -11,7 +11,7 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
         let failure = Failure::from_error(Exit::Input, &error, None);
         match plan.vnodes.first() {
             Some(first) => {
-                let command = command::again(&plan.alone(first), None);
+                let command = command::plan_command(&plan.plan_of(first), None);
                 failure.with_hint(format!("plan for one of them: `{command}`"))
             }
             None => failure,
@@ -20,7 +20,7 @@ pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
 }
 
 /// The vnode of a plan with this name.
-pub fn named<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
+pub fn find_vnode<'p>(plan: &'p Plan, name: &str) -> Result<&'p VnodePlan, Failure> {
     plan.vnodes.iter().find(|vnode| vnode.name == name).ok_or_else(|| {
         let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
         Failure::new(Exit::Input, format!("--vnode: the plan does not contain {name:?}"))

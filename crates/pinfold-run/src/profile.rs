@@ -22,7 +22,7 @@ pub struct Scope<'a> {
 ///
 /// # Errors
 /// [`Failure`] lists the names.
-pub fn named(name: &str) -> Result<&'static Profile, Failure> {
+pub fn find_profile(name: &str) -> Result<&'static Profile, Failure> {
     profile::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = PROFILES.iter().map(|one| one.name).collect();
         let meant = closest(name, names.iter().copied());
@@ -108,7 +108,7 @@ mod tests {
             let note = note.expect("a note").text;
             assert!(all.is_empty() && note.contains("this host lacks new-irqs"), "{note}");
         }
-        let failure = named("latensy").expect_err("there is none");
+        let failure = find_profile("latensy").expect_err("there is none");
         assert!(failure.hint.is_some_and(|hint| hint.contains("did you mean latency?")));
     }
 }

@@ -158,7 +158,7 @@ pub fn plan_again(
 ) -> Result<Plan, Failure> {
     let name = plans::single(plan)?.name.clone();
     let mut best: Option<(Plan, Replan)> = None;
-    let avoided = planning::avoided(others, topology, &[&name]);
+    let avoided = planning::avoided_sets(others, topology, &[&name]);
     for avoided in avoided.iter().chain([&CpuSet::new()]) {
         let found = change_all(topology, plan, avoided, change)?;
         let is_better = |(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len();

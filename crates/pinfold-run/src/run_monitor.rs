@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use pinfold_apply::{Extent, Journal, OnDrift, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost, SystemClock};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, Plan};
 use pinfold_vm::Monitor;
 
@@ -91,7 +91,7 @@ impl Rounds {
     }
 
     /// Called after a full check of all threads.
-    pub fn looked(&mut self, now: u64, has_questions: bool) {
+    pub fn end_look(&mut self, now: u64, has_questions: bool) {
         self.looked_at = now;
         let again = match (has_questions, std::mem::take(&mut self.has_echo)) {
             (true, _) => Some(ASK_AGAIN_NS),
@@ -210,7 +210,7 @@ pub fn watch(
     let mut watcher = Watcher::new(host, plan, target)?.on_drift(on_drift);
     let mut asking = RoleRefresh { monitor };
     let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
-    while !interrupt::requested() {
+    while !interrupt::is_requested() {
         if let Some(guard) = guard.as_deref_mut() {
             guard.beat(clock.now_ns())?;
         }
@@ -232,7 +232,7 @@ pub fn watch(
                 if replans.are_due(&watcher, clock.now_ns()) {
                     replans.follow(host, &mut watcher, journal, guard.as_deref_mut())?;
                 }
-                rounds.looked(clock.now_ns(), watcher.has_questions());
+                rounds.end_look(clock.now_ns(), watcher.has_questions());
             }
         }
         if let Some(finding) = tables.due(host, target.pid, clock.now_ns())? {
@@ -317,7 +317,7 @@ pub fn sentence(event: &WatchEvent) -> String {
         ),
         WatchEvent::Replanned { what, moves: 0 } => format!("new plan: {what}"),
         WatchEvent::Replanned { what, moves } => {
-            format!("new plan: {what}; {} moved", counted(*moves, "thread"))
+            format!("new plan: {what}; {} moved", count_noun(*moves, "thread"))
         }
         WatchEvent::Groups { what, before, after, clue } => {
             format!("{what} was {before} and is {after}; possible cause: {clue}")
@@ -335,13 +335,13 @@ mod tests {
     fn new_threads_are_read_at_once_but_not_all_the_time() {
         let mut rounds = Rounds::new(1_000);
         assert_eq!(rounds.due(1_000), DueCheck::Look);
-        rounds.looked(1_000, false);
+        rounds.end_look(1_000, false);
         assert_eq!(rounds.due(2_000), DueCheck::Glance(Extent::TaskEvents));
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
         let later = 10 * PAUSE_NS;
         rounds.received_threads(later);
         assert_eq!(rounds.due(later), DueCheck::Look);
-        rounds.looked(later, true);
+        rounds.end_look(later, true);
         assert_eq!(rounds.next(), later + ASK_AGAIN_NS, "it may have got its name");
         rounds.received_threads(later + 1);
         assert_eq!(
@@ -349,16 +349,16 @@ mod tests {
             DueCheck::Glance(Extent::TaskEvents),
             "a pause between looks"
         );
-        rounds.looked(later + PAUSE_NS, false);
+        rounds.end_look(later + PAUSE_NS, false);
         assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
-        rounds.looked(rounds.next(), false);
+        rounds.end_look(rounds.next(), false);
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
     }
 
     #[test]
     fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
         let mut rounds = Rounds::new(0);
-        rounds.looked(0, false);
+        rounds.end_look(0, false);
         assert_eq!(rounds.due(COMPARE_NS), DueCheck::Glance(Extent::Masks));
         assert_eq!(rounds.due(COMPARE_NS + 1), DueCheck::Glance(Extent::TaskEvents));
         rounds.received_files(COMPARE_NS + 2);

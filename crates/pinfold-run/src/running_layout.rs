@@ -1,7 +1,7 @@
 //! A running machine as a layout for the checks of `pinfold-lint`.
 
 use pinfold_host::{Host, numa_maps, paths};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, Role, Tid};
 use pinfold_plan::domain_file::Place;
 use pinfold_plan::layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
@@ -29,7 +29,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
             role: role.clone(),
             pus: Some(mask),
             policy: Some(policy),
-            place: Place::said(text),
+            place: Place::from_text(text),
         });
     }
     let guest = match vm.monitor.as_deref_mut() {
@@ -47,7 +47,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
         interleaved: mode == "interleave",
         preferred: mode == "preferred",
         nodes: Some(nodes.iter().map(|node| NodeId(node.0)).collect()),
-        place: Place::said(format!("libvirt: <numatune>: {mode} {nodes}")),
+        place: Place::from_text(format!("libvirt: <numatune>: {mode} {nodes}")),
     });
     Ok(Layout {
         name: name_of(vm)?,
@@ -115,11 +115,11 @@ fn guest_shape(places: &[(u32, GuestPlace)], query: &str) -> GuestShape {
     GuestShape {
         sockets: narrow(sockets.len()),
         threads: narrow(threads),
-        place: Place::said(format!(
+        place: Place::from_text(format!(
             "{query}: {}, {}, {} on a core",
-            counted(sockets.len(), "socket"),
-            counted(cores.len(), "core"),
-            counted(threads, "thread")
+            count_noun(sockets.len(), "socket"),
+            count_noun(cores.len(), "core"),
+            count_noun(threads, "thread")
         )),
         cores: cores.into_iter().map(|(_, members)| members).collect(),
     }

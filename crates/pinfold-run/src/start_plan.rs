@@ -129,7 +129,7 @@ fn request(
         Source::CommandLine(spec) => machine_request::vnode(spec, count, now.topology),
         Source::Domain(xml) => match Domain::read(xml) {
             Ok(domain) => {
-                avoid = outside(&domain, found, now);
+                avoid = disallowed_cpus(&domain, found, now);
                 let pins = own_pins(&domain, found);
                 VnodeRequest { pins, ..inputs::vnode_of_domain(&domain, now.topology) }
             }
@@ -171,7 +171,7 @@ fn own_pins(domain: &Domain, found: &Found) -> Vec<PinRequest> {
 
 /// The CPUs outside of those that the domain allows: by `cpuset` of `<vcpu>`, or by numad, whose
 /// answer only the masks show.
-fn outside(domain: &Domain, found: &Found, now: &HostNow<'_>) -> CpuSet {
+fn disallowed_cpus(domain: &Domain, found: &Found, now: &HostNow<'_>) -> CpuSet {
     let online = now.topology.online();
     let allowed = match &domain.default {
         Some(default) => default.value.intersection(&online),

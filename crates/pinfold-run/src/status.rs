@@ -157,7 +157,7 @@ pub fn find(host: &LiveHost, state: &str) -> Result<Found, Failure> {
             Some(journals) => find_in(host, &journals)?,
             None => Found::default(),
         };
-    found.lost = undo::lost(host, state)?;
+    found.lost = undo::find_lost(host, state)?;
     // A journal that cannot be read is reported once.
     found.lost.retain(|one| found.damaged.iter().all(|damaged| damaged.id != one.id()));
     Ok(found)
@@ -250,8 +250,8 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         process: header.vm.tid,
         plan,
         knobs: pinfold_apply::knobs(host, record)?,
-        vanished: pinfold_apply::vanished(host, record)?,
-        counters: pinfold_apply::monitored(host, record)?,
+        vanished: pinfold_apply::find_vanished(host, record)?,
+        counters: pinfold_apply::read_counters(host, record)?,
         tables: MachineTables::read(host, header.vm.tid)?.filter(|_| status.is_some()),
         status,
         supervised,

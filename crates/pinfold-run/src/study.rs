@@ -102,7 +102,7 @@ fn facts(topology: &Topology) -> HostFacts {
 /// [`Failure`] with the place of the error in the file.
 pub fn read(path: &str) -> Result<Study, Failure> {
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
-    inputs::asked(path, from_toml(&text))
+    inputs::name_option(path, from_toml(&text))
 }
 
 /// The form of the study that is run.

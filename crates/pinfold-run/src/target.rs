@@ -224,7 +224,7 @@ impl ManagedDomain {
     /// The settings of a plan to make through libvirt: pinning and memory nodes of the running
     /// domain, and optionally of its definition. Also returns findings on what libvirt does not
     /// support.
-    pub fn kept(
+    pub fn managed_settings(
         &self,
         vnode: &VnodePlan,
         definition: Definition,

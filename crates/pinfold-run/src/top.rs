@@ -3,7 +3,7 @@
 use pinfold_claims::{Claims, render};
 use pinfold_host::files::{self, FileReader, NewFile};
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Tid, Topology, shown};
 use pinfold_top::{Machine, RecordError, Replay, Sampler, Snapshot, Thread, VnodeSample, to_line};
 use pinfold_vm::{hypervisors, threads};
@@ -301,7 +301,7 @@ fn placements(host: &LiveHost, state: &str, notes: &mut Vec<String>) -> Vec<Plac
         notes.push(format!("placement {id} cannot be read: {}", damaged.failure.message));
     }
     if !found.lost.is_empty() {
-        let lost = counted(found.lost.len(), "placement");
+        let lost = count_noun(found.lost.len(), "placement");
         notes.push(format!("{lost} without a journal; `pinfold status` shows more"));
     }
     found

@@ -3,7 +3,7 @@
 //! Nothing is computed here; numbers are copied and formatted.
 
 use pinfold_host::files;
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Finding, IsolationScope, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
     Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
@@ -481,11 +481,11 @@ pub fn verdict(verdict: &stats::Verdict) -> Verdict {
         stats::Verdict::Same => Verdict::Same,
         stats::Verdict::Worse => Verdict::Worse,
         stats::Verdict::Unknown { have, need } if have < need => {
-            Verdict::Unknown(format!("{}, {need} needed", counted(*have, "start")))
+            Verdict::Unknown(format!("{}, {need} needed", count_noun(*have, "start")))
         }
         stats::Verdict::Unknown { have, .. } => {
             let verb = agree(*have, "does", "do");
-            Verdict::Unknown(format!("{} {verb} not settle it", counted(*have, "start")))
+            Verdict::Unknown(format!("{} {verb} not settle it", count_noun(*have, "start")))
         }
     }
 }

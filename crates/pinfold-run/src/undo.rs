@@ -8,7 +8,7 @@ use pinfold_apply::{
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, proc_stat, process};
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Command, Tid, shown};
 
 use crate::emulate::status::{is_platform, way_to_end};
@@ -77,7 +77,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
         None => Vec::new(),
     };
     let changed = pinfold_apply::reset_masks(&host, pid, &journals)?;
-    let threads = counted(changed, "thread");
+    let threads = count_noun(changed, "thread");
     say(&format!("process {pid}: {threads} may use all CPUs of their cgroup again"));
     for path in aside {
         say(&format!(
@@ -94,7 +94,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure`] if the marks cannot be read.
-pub fn lost(host: &LiveHost, state: &str) -> Result<Vec<LostPlacement>, Failure> {
+pub fn find_lost(host: &LiveHost, state: &str) -> Result<Vec<LostPlacement>, Failure> {
     let own = format!("{}/{JOURNALS}/", state.trim_end_matches('/'));
     let mut lost = pinfold_apply::lost_placements(host)?;
     lost.retain(|one| one.journal.starts_with(&own));
@@ -103,7 +103,7 @@ pub fn lost(host: &LiveHost, state: &str) -> Result<Vec<LostPlacement>, Failure>
 
 /// Fails if there is one.
 fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
-    let lost = lost(host, state.path())?;
+    let lost = find_lost(host, state.path())?;
     let Some(first) = lost.first() else { return Ok(()) };
     let lines: Vec<String> = lost.iter().map(ToString::to_string).collect();
     Err(Failure::new(Exit::Residue, lines.join("; ")).with_hint(first.hint()))
@@ -118,13 +118,13 @@ fn undo_journals(
     let journals = host::journals(state, &clock)?;
     let mut summaries = journals.list()?;
     // The newest first: its previous values may have been set by an older one.
-    summaries.sort_by_key(|one| Reverse(begun(one)));
+    summaries.sort_by_key(|one| Reverse(start_time(one)));
     if selection == Selection::Left {
         return undo_left(host, &journals, summaries);
     }
     summaries.retain(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()));
     if let Selection::Named(wanted) = selection {
-        summaries = named(summaries, wanted)?;
+        summaries = find_named(summaries, wanted)?;
     }
     let in_force: Vec<String> = summaries.into_iter().map(|one| one.id).collect();
     let ids = match (selection, in_force.len()) {
@@ -145,7 +145,7 @@ fn undo_journals(
 }
 
 /// The placement with this ID, or all of the one machine or group with this name or process ID.
-fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure> {
+fn find_named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure> {
     if active.iter().any(|one| one.id == wanted) {
         active.retain(|one| one.id == wanted);
         return Ok(active);
@@ -159,7 +159,7 @@ fn named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure
         let text = format!(
             "no readable journal belongs to {}, and {} cannot be read",
             shown::name(wanted),
-            counted(unreadable.len(), "journal")
+            count_noun(unreadable.len(), "journal")
         );
         let undo = Command::new("undo").arg(&unreadable[0]);
         return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` shows why")));
@@ -202,7 +202,7 @@ pub fn unknown(wanted: &str, is_any: bool) -> Failure {
 }
 
 /// When a placement began; several within one second are ordered by their processes.
-fn begun(summary: &Summary) -> Option<(u64, u64)> {
+fn start_time(summary: &Summary) -> Option<(u64, u64)> {
     let header = &summary.record.as_ref().ok()?.as_ref()?.header;
     Some((header.created_unix_s, header.supervisor.start_time))
 }
@@ -224,7 +224,7 @@ fn undo_left(
         }
     }
     let verb = agree(stay, "stays", "stay");
-    let stays = format!("{} {verb} active", counted(stay, "placement"));
+    let stays = format!("{} {verb} active", count_noun(stay, "placement"));
     match (left.is_empty(), stay) {
         (true, 0) => say("no placement is left behind"),
         (true, _) => say(&format!("no placement is left behind: {stays}")),
@@ -270,7 +270,7 @@ pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c
             && record.header.supervised
             && !record.has_ended()
         {
-            return Err(held(&record));
+            return Err(held_failure(&record));
         }
         SystemClock.sleep_ns(PAUSE_NS);
     }
@@ -278,7 +278,7 @@ pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c
 }
 
 /// The failure for a placement that is reverted by the process that holds it.
-fn held(record: &Record) -> Failure {
+fn held_failure(record: &Record) -> Failure {
     let Header { id, vm_name, supervisor, .. } = &record.header;
     let pid = supervisor.tid;
     if host::is_stopped(pid) {
@@ -341,7 +341,7 @@ fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<
     say(&if restarted {
         format!(
             "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
-            counted(report.dropped, "step"),
+            count_noun(report.dropped, "step"),
             agree(report.dropped, "is", "are")
         )
     } else {

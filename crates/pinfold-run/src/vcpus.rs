@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Plan, Request, Role, VnodeKind};
 use pinfold_plan::command;
 use pinfold_plan::domain_file::Domain;
@@ -32,12 +32,12 @@ impl Vcpus {
     }
 
     /// Numbers from 0 on; the range is from the initial to the maximum number of vCPUs.
-    pub fn counted(range: RangeInclusive<u32>) -> Self {
+    pub fn from_range(range: RangeInclusive<u32>) -> Self {
         Self { ids: (0..*range.start()).collect(), most: *range.end() }
     }
 
     /// vCPUs with these numbers, ascending.
-    pub fn numbered(ids: Vec<u32>) -> Self {
+    pub fn from_ids(ids: Vec<u32>) -> Self {
         let most = ids.last().map_or(0, |last| last + 1);
         Self { ids, most }
     }
@@ -78,10 +78,12 @@ impl Vcpus {
         }
         let (count, planned) = (self.count(), vnode.vcpus().count());
         if !u32::try_from(planned).is_ok_and(|planned| (count..=self.most).contains(&planned)) {
-            let planned = counted(planned, "vCPU");
+            let planned = count_noun(planned, "vCPU");
             let text = format!("{path} places {planned}, but the virtual machine has {count}");
-            return Err(Failure::new(Exit::Input, text)
-                .with_hint(format!("create it again: `{}`", command::again(plan, Some(count)))));
+            return Err(Failure::new(Exit::Input, text).with_hint(format!(
+                "create it again: `{}`",
+                command::plan_command(plan, Some(count))
+            )));
         }
         if self.are_in(plan) {
             return Ok(());
@@ -90,7 +92,7 @@ impl Vcpus {
         let text = format!("{path} does not place some of the vCPUs {}", self.list());
         Err(Failure::new(Exit::Input, text).with_hint(format!(
             "create it again: `{}`; or apply without --plan",
-            command::again(plan, Some(count))
+            command::plan_command(plan, Some(count))
         )))
     }
 

@@ -16,7 +16,7 @@ use pinfold_apply::{
 };
 use pinfold_claims::Use;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_vm::{Hypervisor, threads};
 
@@ -135,9 +135,9 @@ pub fn watch(
     }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
-        counted(watcher.placements.len(), "placement")
+        count_noun(watcher.placements.len(), "placement")
     ));
-    while !interrupt::requested() {
+    while !interrupt::is_requested() {
         if interrupt::reread() {
             say("reading everything again");
             watcher.forget();
@@ -486,7 +486,7 @@ impl WatcherState<'_> {
         let received = self.receiver.wait(&SystemClock, next, &metrics.sources())?;
         self.is_changed |= received.files || !received.threads.is_empty();
         let now = SystemClock.now_ns();
-        self.placements.values_mut().for_each(|placement| placement.received(&received, now));
+        self.placements.values_mut().for_each(|placement| placement.take_events(&received, now));
         Ok(())
     }
 
@@ -551,7 +551,7 @@ impl Placement {
                 return nothing(PlacementAction::Watched);
             }
             QuickCheck::Ended => return Ok((PlacementAction::Over, vec![WatchEvent::Ended])),
-            QuickCheck::Quiet | QuickCheck::Look => self.rounds.looked(now, false),
+            QuickCheck::Quiet | QuickCheck::Look => self.rounds.end_look(now, false),
         }
         let mut journal = match around.journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
@@ -571,7 +571,7 @@ impl Placement {
         if self.is_replan_due(SystemClock.now_ns()) && !events.contains(&WatchEvent::Ended) {
             events.extend(self.replan(host, around, &mut journal));
         }
-        self.rounds.looked(SystemClock.now_ns(), self.watcher.has_questions());
+        self.rounds.end_look(SystemClock.now_ns(), self.watcher.has_questions());
         let fate = if events.contains(&WatchEvent::Ended) {
             PlacementAction::Over
         } else {
@@ -621,7 +621,7 @@ impl Placement {
         }
     }
 
-    fn received(&mut self, received: &Events, now: u64) {
+    fn take_events(&mut self, received: &Events, now: u64) {
         if !received.threads.is_disjoint(self.watcher.threads()) {
             self.rounds.received_threads(now);
         }

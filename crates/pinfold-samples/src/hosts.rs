@@ -36,7 +36,7 @@ pub fn read(name: String) -> (String, Topology) {
 }
 
 /// A host by hwloc's synthetic description.
-pub fn described(description: &str) -> Topology {
+pub fn from_description(description: &str) -> Topology {
     let topology = pinfold_topology::read_input(&live(), description);
     topology.unwrap_or_else(|error| panic!("{description}: {error}"))
 }

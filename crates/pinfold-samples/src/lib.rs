@@ -15,9 +15,9 @@ mod plans;
 mod requests;
 
 pub use golden::golden;
-pub use hosts::{HOSTS, described, hosts, read};
+pub use hosts::{HOSTS, from_description, hosts, read};
 pub use machine::set;
 pub use plans::{any_plan, emulator, finds, pins, shape};
 pub use requests::{
-    any_request, any_requests, any_topology, auto, exactly, iothreads, numbered, some_of,
+    any_request, any_requests, any_topology, auto, exactly, iothreads, number_cpus, some_of,
 };

@@ -228,9 +228,9 @@ impl Machine {
             fingerprint: format!("test-{all}"),
             model: None,
             hypervisor: self.hypervisor.clone(),
-            cores: grouped(&pus, |pu| Some(pu.core)).into_iter().map(core).collect(),
-            l3: grouped(&pus, |pu| pu.l3).into_iter().map(l3).collect(),
-            nodes: grouped(&pus, |pu| pu.node)
+            cores: group_by(&pus, |pu| Some(pu.core)).into_iter().map(core).collect(),
+            l3: group_by(&pus, |pu| pu.l3).into_iter().map(l3).collect(),
+            nodes: group_by(&pus, |pu| pu.node)
                 .into_iter()
                 .map(|(id, members): (NodeId, Vec<&Pu>)| NumaNode {
                     id,
@@ -240,7 +240,7 @@ impl Machine {
                     huge_pages: Vec::new(),
                 })
                 .collect(),
-            packages: grouped(&pus, |pu| Some(pu.package))
+            packages: group_by(&pus, |pu| Some(pu.package))
                 .into_iter()
                 .map(|(id, members): (PackageId, Vec<&Pu>)| Package { id, pus: os(&members) })
                 .collect(),
@@ -262,7 +262,7 @@ impl Machine {
     }
 }
 
-fn grouped<K: Ord>(pus: &[Pu], key: impl Fn(&Pu) -> Option<K>) -> BTreeMap<K, Vec<&Pu>> {
+fn group_by<K: Ord>(pus: &[Pu], key: impl Fn(&Pu) -> Option<K>) -> BTreeMap<K, Vec<&Pu>> {
     let mut groups: BTreeMap<K, Vec<&Pu>> = BTreeMap::new();
     for pu in pus {
         if let Some(key) = key(pu) {

@@ -33,7 +33,7 @@ pub fn iothreads(request: &mut Request) -> &mut Vec<String> {
 }
 
 /// Different CPU numberings of a machine.
-pub fn numbered(shape: [u32; 5], way: u32) -> Machine {
+pub fn number_cpus(shape: [u32; 5], way: u32) -> Machine {
     let [packages, nodes, l3s, cores, threads] = shape;
     let all_cores = packages * nodes * l3s * cores;
     let core = move |p: Place| ((p.package * nodes + p.node) * l3s + p.l3) * cores + p.core;
@@ -66,12 +66,12 @@ pub fn some_of(topology: &Topology, places: &[usize]) -> CpuSet {
 fn any_machine() -> impl Strategy<Value = Machine> {
     let regular = (1_u32..4, 1_u32..3, 1_u32..3, 1_u32..5, 1_u32..4, 0_u32..4).prop_map(
         |(packages, nodes, l3s, cores, threads, way)| {
-            numbered([packages, nodes, l3s, cores, threads], way)
+            number_cpus([packages, nodes, l3s, cores, threads], way)
         },
     );
     let hybrid = (1_u32..5, 1_u32..9).prop_map(|(p, e)| Machine::hybrid(p, e));
     let bare = (1_u32..5, 1_u32..3)
-        .prop_map(|(cores, threads)| numbered([1, 1, 1, cores, threads], 1).bare());
+        .prop_map(|(cores, threads)| number_cpus([1, 1, 1, cores, threads], 1).bare());
     prop_oneof![6 => regular, 2 => hybrid, 1 => bare]
 }
 

@@ -225,7 +225,7 @@ impl SimHost {
         answer: impl FnOnce(&Machine) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let state = self.state();
-        state.planted(description)?;
+        state.plant(description)?;
         answer(&state.machine)
     }
 
@@ -236,7 +236,7 @@ impl SimHost {
         change: impl FnOnce(&mut Machine) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut state = self.state();
-        state.planted(&description)?;
+        state.plant(&description)?;
         if let Some((left, errno)) = &mut state.stop {
             if *left == 0 {
                 return Err(Errno::from_raw_os_error(*errno));
@@ -250,7 +250,7 @@ impl SimHost {
 }
 
 impl State {
-    fn planted(&self, description: &str) -> Result<(), Errno> {
+    fn plant(&self, description: &str) -> Result<(), Errno> {
         match self.faults.iter().find(|(part, _)| description.contains(part.as_str())) {
             Some((_, errno)) => Err(Errno::from_raw_os_error(*errno)),
             None => Ok(()),

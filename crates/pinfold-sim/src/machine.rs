@@ -200,7 +200,7 @@ impl Machine {
 
     /// The tasks that are not in the group yet: the others are not moved, and no controller checks
     /// them.
-    pub(super) fn outside(&self, index: usize, group: &str, mut tasks: Vec<Tid>) -> Vec<Tid> {
+    pub(super) fn tasks_outside(&self, index: usize, group: &str, mut tasks: Vec<Tid>) -> Vec<Tid> {
         tasks.retain(|tid| self.tasks.get(tid).is_some_and(|held| held.groups[index] != group));
         tasks
     }
@@ -377,17 +377,17 @@ impl Machine {
     /// Content of a cpufreq file after this text was written to it.
     fn cpufreq(&self, path: &str, knob: Knob, text: &str) -> Result<String, Errno> {
         let taken = if knob == Knob::Governor {
-            let known = self.beside(path, "scaling_available_governors");
+            let known = self.read_sibling(path, "scaling_available_governors");
             known.split_whitespace().any(|word| word == text)
         } else {
-            self.beside(path, "scaling_governor").trim() == "userspace"
+            self.read_sibling(path, "scaling_governor").trim() == "userspace"
                 && parse::unsigned(text).is_ok()
         };
         if taken { Ok(format!("{text}\n")) } else { Err(Errno::INVAL) }
     }
 
     /// Content of another file in the same directory; empty if there is none.
-    fn beside(&self, path: &str, name: &str) -> String {
+    fn read_sibling(&self, path: &str, name: &str) -> String {
         let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
         self.tree.read_text(&format!("{directory}/{name}")).unwrap_or_default()
     }

@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Family, Figure, Unit, natural_labels};
 
 use self::aspect::{Both, aspects};
@@ -221,7 +221,7 @@ pub fn compare(first: &[Vec<Figure>], second: &[Vec<Figure>]) -> Comparison {
     if first.len() != second.len() {
         unmatched.push(format!(
             "the first has {}, the second {}: only the first {count} of each are compared",
-            counted(first.len(), "block"),
+            count_noun(first.len(), "block"),
             second.len()
         ));
     }

@@ -101,7 +101,8 @@ mod tests {
             // Sums of twelve uniform numbers are close to normal.
             let mut ratios = [0.0; 10];
             for ratio in &mut ratios {
-                let sum: f64 = (0..12).map(|_| f64::from(random.below(1 << 16)) / 65536.0).sum();
+                let sum: f64 =
+                    (0..12).map(|_| f64::from(random.draw_below(1 << 16)) / 65536.0).sum();
                 *ratio = ((sum - 6.0) / 10.0).exp();
             }
             let [known @ .., next] = &ratios;

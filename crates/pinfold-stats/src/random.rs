@@ -37,7 +37,7 @@ impl Pcg32 {
     }
 
     /// A uniformly distributed number in `0..bound`; 0 if `bound` is 0.
-    pub fn below(&mut self, bound: u32) -> u32 {
+    pub fn draw_below(&mut self, bound: u32) -> u32 {
         if bound == 0 {
             return 0;
         }
@@ -59,7 +59,7 @@ impl Pcg32 {
         assert!(length <= u32::MAX as usize, "a slice of {length} is beyond this generator");
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
         let bound = length as u32;
-        self.below(bound) as usize
+        self.draw_below(bound) as usize
     }
 
     /// A number in `[0, 1)` with 53 random bits.
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn bounds_hold() {
         let mut generator = Pcg32::new(7, 0);
-        assert_eq!(generator.below(0), 0);
-        assert_eq!(generator.below(1), 0);
+        assert_eq!(generator.draw_below(0), 0);
+        assert_eq!(generator.draw_below(1), 0);
         for _ in 0..1_000 {
-            assert!(generator.below(3) < 3);
+            assert!(generator.draw_below(3) < 3);
             assert!((0.0..1.0).contains(&generator.unit()));
         }
     }

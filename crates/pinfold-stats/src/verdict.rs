@@ -6,7 +6,7 @@
 //!   that side of 1, because a verdict that contradicts its own interval is not credible;
 //! - *unknown* otherwise: the blocks do not decide it.
 
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use std::fmt;
 
 use super::bootstrap::Interval;
@@ -117,11 +117,11 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Unknown { have, need } if have < need => {
-                write!(f, "unknown: {}, {need} needed", counted(*have, "block"))
+                write!(f, "unknown: {}, {need} needed", count_noun(*have, "block"))
             }
             Verdict::Unknown { have, .. } => {
                 let verb = agree(*have, "does", "do");
-                write!(f, "unknown: {} {verb} not settle it", counted(*have, "block"))
+                write!(f, "unknown: {} {verb} not settle it", count_noun(*have, "block"))
             }
             Verdict::Better | Verdict::Same | Verdict::Worse => f.write_str(self.word()),
         }

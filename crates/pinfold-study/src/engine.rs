@@ -44,7 +44,7 @@ pub struct TrialError {
 
 impl TrialError {
     /// A failure of this trial only.
-    pub fn failed(message: impl Into<String>) -> Self {
+    pub fn from_message(message: impl Into<String>) -> Self {
         Self { fatal: false, message: message.into(), hint: None }
     }
 

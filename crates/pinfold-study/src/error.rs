@@ -1,7 +1,7 @@
 //! Errors of studies and of tuning, with hints.
 
 use pinfold_config::ConfigError;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use crate::schema::SchemaError;
 use crate::store::StoreError;
@@ -49,7 +49,7 @@ pub enum RunError {
         hint: Option<String>,
     },
     /// Several consecutive trials, starts or parts failed.
-    #[error("{} in a row failed, the last one ({name}): {message}", counted(*count, what))]
+    #[error("{} in a row failed, the last one ({name}): {message}", count_noun(*count, what))]
     KeepsFailing {
         /// Number of failures.
         count: u32,
@@ -74,7 +74,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    pub(crate) fn refused(message: impl Into<String>, hint: &str) -> Self {
+    pub(crate) fn refuse(message: impl Into<String>, hint: &str) -> Self {
         Self::Refused { message: message.into(), hint: Some(hint.to_owned()) }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_model::shown;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use ratatui_core::layout::{Constraint, Layout, Rect};
 use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::terminal::Frame;
@@ -334,7 +334,7 @@ impl Screen {
         };
         let second = format!(
             "{}: run {:.2} CPUs, ready {:.2}; own cost {} %; by {}{}{}",
-            counted(machines.len(), "machine"),
+            count_noun(machines.len(), "machine"),
             sum(MachineSample::run),
             sum(MachineSample::ready),
             per_cent(self.snapshot.own_share),

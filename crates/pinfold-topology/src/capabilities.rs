@@ -75,7 +75,7 @@ impl Capability {
         self
     }
 
-    fn required(mut self) -> Self {
+    fn require(mut self) -> Self {
         self.required = true;
         self
     }
@@ -108,11 +108,11 @@ pub(crate) fn ask_for_capture(host: &dyn Host) -> Vec<&'static str> {
     OF_THE_MACHINE
         .iter()
         .map(|question| question(&context).name)
-        .filter(|name| known(host, name))
+        .filter(|name| is_known(host, name))
         .collect()
 }
 
-fn known(host: &dyn Host, name: &&str) -> bool {
+fn is_known(host: &dyn Host, name: &&str) -> bool {
     host.is_live() || captured_names(host).iter().any(|one| one == name)
 }
 

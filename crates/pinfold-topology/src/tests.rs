@@ -187,7 +187,7 @@ fn what_hwloc_does_not_say() {
     assert_eq!(topology.nohz_full.to_string(), "4-7,12-15");
     assert_eq!(topology.allowed.to_string(), "0-15", "only a cpuset forbids CPUs");
     assert_eq!(topology.mask.as_ref().unwrap().to_string(), "0-3,8-11");
-    assert_eq!(topology.inherited().to_string(), "0-3,8-11");
+    assert_eq!(topology.inherited_cpus().to_string(), "0-3,8-11");
     let topology = fixture("half-offline-smt.capture");
     assert_eq!(topology.offline.to_string(), "5,7");
     assert_eq!(topology.frequency_domains.len(), 4);

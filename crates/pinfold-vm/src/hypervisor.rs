@@ -93,7 +93,7 @@ pub trait MachineCommand: Any + fmt::Debug {
     fn hypervisor(&self) -> &'static dyn Hypervisor;
 
     /// All arguments as given.
-    fn given(&self) -> &[String];
+    fn arguments(&self) -> &[String];
 
     /// The program as written; empty if the command line has none.
     fn program(&self) -> &str;

@@ -169,7 +169,7 @@ pub fn start_stopped(
     command: &dyn MachineCommand,
     options: &LaunchOptions,
 ) -> Result<RunningVm, VmError> {
-    let [program, arguments @ ..] = command.given() else { return Err(VmError::NoCommand) };
+    let [program, arguments @ ..] = command.arguments() else { return Err(VmError::NoCommand) };
     if program.is_empty() {
         return Err(VmError::NoCommand);
     }

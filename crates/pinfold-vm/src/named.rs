@@ -145,7 +145,7 @@ impl MachineCommand for NamedCommand {
         self.hypervisor
     }
 
-    fn given(&self) -> &[String] {
+    fn arguments(&self) -> &[String] {
         &self.given
     }
 

@@ -5,7 +5,7 @@ use pinfold_host::{Host, LiveHost};
 use pinfold_model::{Free, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
 use pinfold_run::claims::{self, Claims};
-use pinfold_run::inputs::{asked, pus, require_known};
+use pinfold_run::inputs::{name_option, pus, require_known};
 use pinfold_run::{Exit, Failure, profile};
 use pinfold_vm::{VmSelector, hypervisors};
 
@@ -32,7 +32,7 @@ pub fn request(
     require_known("--avoid", &avoid, topology)?;
     let mut request = Request::from_vnodes(vnodes);
     for text in &arguments.pins {
-        let pin_requests = asked("--pin", requests::pins(text))?;
+        let pin_requests = name_option("--pin", requests::pins(text))?;
         match request.vnodes.as_mut_slice() {
             [only] => only.pins.extend(pin_requests),
             _ => {
@@ -44,9 +44,9 @@ pub fn request(
     request.avoid = avoid;
     request.isolation = arguments.isolate.into();
     request.free = match (&arguments.free, &arguments.host_pus) {
-        (Some(share), _) => Some(asked("--free", requests::free_share(share))?),
+        (Some(share), _) => Some(name_option("--free", requests::free_share(share))?),
         (None, Some(list)) => {
-            let free = asked("--host-cpus", requests::free_pus("--host-cpus", list))?;
+            let free = name_option("--host-cpus", requests::free_pus("--host-cpus", list))?;
             if let Free::These(pus) = &free {
                 require_known("--host-cpus", pus, topology)?;
             }
@@ -54,9 +54,9 @@ pub fn request(
         }
         (None, None) => None,
     };
-    request.emulator = asked("--emulator", requests::emulator_wish(&arguments.emulator))?;
+    request.emulator = name_option("--emulator", requests::emulator_wish(&arguments.emulator))?;
     if let Some(text) = &arguments.prefer {
-        request.prefer = asked("--prefer", requests::preference(text))?;
+        request.prefer = name_option("--prefer", requests::preference(text))?;
     }
     Ok(request)
 }
@@ -74,7 +74,7 @@ pub fn knobs(
         online: &topology.online(),
         isolates: arguments.isolate == Isolate::Host,
     };
-    let (knobs, note) = profile::knobs(profile::named(name)?, &arguments.knobs, scope);
+    let (knobs, note) = profile::knobs(profile::find_profile(name)?, &arguments.knobs, scope);
     note.iter().for_each(|note| say(&note.to_string()));
     Ok(knobs)
 }

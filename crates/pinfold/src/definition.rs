@@ -125,7 +125,7 @@ fn with_value(command: &str, argument: Arg) -> Arg {
         (_, "libvirt" | "domain" | "machine") => candidates::domains,
         ("attach" | "exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
         ("journal", "id") => placements,
-        ("undo" | "status" | "watch", "id") => placed,
+        ("undo" | "status" | "watch", "id") => list_placements,
         (_, "probe") => candidates::probes,
         (_, "method") => candidates::methods,
         ("check" | "run", "file") => return argument.add(ArgValueCompleter::new(studies)),
@@ -174,7 +174,7 @@ fn placements() -> Vec<Candidate> {
 }
 
 /// The active placements by ID and by name.
-fn placed() -> Vec<Candidate> {
+fn list_placements() -> Vec<Candidate> {
     let placements = placements();
     // What has no name, a platform, is described in its place.
     let named = placements.iter().filter(|(_, name)| !name.contains(' '));

@@ -146,7 +146,7 @@ fn hint(error: &clap::Error) -> Option<String> {
 
 /// The command line as it was typed, with the environment variables of this program before it,
 /// because `sudo` does not pass them on.
-pub fn again() -> String {
+pub fn command_line() -> String {
     let set = std::env::vars().filter(|(name, _)| is_ours(name));
     let set = set.map(|(name, value)| format!("{name}={} ", quote(&value)));
     format!("{}{}", set.collect::<String>(), common::command_line())

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let options = state.map(|path| format!("--state-dir {}", command::quote(path)));
     options.into_iter().for_each(command::set_global_options);
     let Some(command) = &cli.command else {
-        return ended(overview::overview(state));
+        return print_result(overview::overview(state));
     };
     let result = match command {
         Command::Topo(arguments) => topo::topo(arguments, state),
@@ -76,15 +76,15 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => definition::completions(arguments),
         Command::Man(arguments) => definition::man(arguments),
     };
-    ended(result)
+    print_result(result)
 }
 
 /// Prints a failure, and returns its exit code.
-fn ended(result: Result<(), Failure>) -> ExitCode {
+fn print_result(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let failure = failure.for_user(process::is_root(), &environment::again());
+            let failure = failure.for_user(process::is_root(), &environment::command_line());
             output::say(&failure.to_string());
             ExitCode::from(failure.exit.code())
         }

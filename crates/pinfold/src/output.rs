@@ -17,7 +17,7 @@ pub fn data(text: &str) {
 
 /// Prints text for the user, folded to the width of the terminal.
 pub fn show(text: &str) {
-    data(&screen::fitted(text));
+    data(&screen::fit_width(text));
 }
 
 /// Rating of an answer.
@@ -35,7 +35,7 @@ pub enum Tone {
 /// complete without the colour.
 pub fn answer(tone: Tone, text: &str) {
     let text = harmless(text).into_owned();
-    let text = screen::fitted(text.trim_end());
+    let text = screen::fit_width(text.trim_end());
     let code = match tone {
         Tone::Good => "1;32",
         Tone::Mixed => "1;33",
@@ -67,7 +67,7 @@ pub fn usage(error: &clap::Error) {
     } else {
         harmless(&error.render().to_string()).into_owned()
     };
-    let text = screen::folded(&text, columns.unwrap_or(screen::PLAIN).into());
+    let text = screen::fold_text(&text, columns.unwrap_or(screen::PLAIN).into());
     ignore_closed_pipe(if error.use_stderr() {
         write_all(&mut io::stderr().lock(), &text)
     } else {
@@ -85,7 +85,8 @@ pub fn say(text: &str) {
     let text = harmless(text);
     // Sentences are folded on a terminal; logs keep their lines.
     let columns = screen::error_columns();
-    let text = columns.map_or(text.clone(), |columns| screen::folded(&text, columns.into()).into());
+    let text =
+        columns.map_or(text.clone(), |columns| screen::fold_text(&text, columns.into()).into());
     // A failed write is ignored, and the work continues: a supervisor in the background outlives
     // the process that read its first messages.
     match write_all(&mut io::stderr().lock(), &text) {

@@ -58,7 +58,7 @@ pub fn rows() -> Table {
 /// If it is too wide, the gaps between columns become smaller. If that does not suffice, the widest
 /// text column before the numbers is put on a separate line above each row. Numbers are never
 /// broken.
-pub fn drawn(mut table: Table, numbers: Range<usize>) -> String {
+pub fn draw_table(mut table: Table, numbers: Range<usize>) -> String {
     for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -67,10 +67,10 @@ pub fn drawn(mut table: Table, numbers: Range<usize>) -> String {
             column.set_padding((0, 1));
         }
     }
-    if is_too_wide(&table) { stacked(table, numbers) } else { table.trim_fmt() }
+    if is_too_wide(&table) { stack_table(table, numbers) } else { table.trim_fmt() }
 }
 
-fn stacked(mut table: Table, numbers: Range<usize>) -> String {
+fn stack_table(mut table: Table, numbers: Range<usize>) -> String {
     for column in table.column_iter_mut().skip(numbers.start).take(numbers.len()) {
         column.set_constraint(ColumnConstraint::ContentWidth);
     }
@@ -107,13 +107,13 @@ fn is_too_wide(table: &Table) -> bool {
 }
 
 /// Text folded to the width of the terminal.
-pub fn fitted(text: &str) -> String {
-    columns().map_or_else(|| text.to_owned(), |columns| folded(text, columns.into()))
+pub fn fit_width(text: &str) -> String {
+    columns().map_or_else(|| text.to_owned(), |columns| fold_text(text, columns.into()))
 }
 
 /// Folds each longer line between words, with indented continuation lines. Drawings are kept,
 /// except the branches of a tree. Commands are not broken: see [`fold`].
-pub fn folded(text: &str, columns: usize) -> String {
+pub fn fold_text(text: &str, columns: usize) -> String {
     let lines = text.split('\n').map(|line| {
         let words = line.trim_start_matches([' ', '│', '├', '└', '─']);
         if fold::width(line) <= columns || words.contains(|letter| DRAWN.contains(&letter)) {
@@ -121,17 +121,17 @@ pub fn folded(text: &str, columns: usize) -> String {
         }
         let (branch, _) = line.split_at(line.len() - words.len());
         let below = branch.replace('├', "│").replace(['└', '─'], " ") + "  ";
-        fold::folded(branch, &below, words, columns)
+        fold::fold_words(branch, &below, words, columns)
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
 /// A label and its text, whose continuation lines are aligned with the first.
-pub fn labelled(label: &str, words: &str) -> String {
+pub fn label_text(label: &str, words: &str) -> String {
     let below = " ".repeat(label.chars().count());
     match columns() {
         None => format!("{label}{words}"),
-        Some(columns) => fold::folded(label, &below, words, columns.into()),
+        Some(columns) => fold::fold_words(label, &below, words, columns.into()),
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn check(text: &str, expected: &str) {
-        assert_eq!(folded(text, 12), expected, "{text:?}")
+        assert_eq!(fold_text(text, 12), expected, "{text:?}")
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             table.set_header(["CPU", "type", "count", "longest", ""]);
             table.add_row(["0", "DESCHEDULED: preempted", "1,234,567", "12.5 µs", "contended"]);
             table.add_row(["1", "IO", "7", "3.00 µs", ""]);
-            drawn(table, 2..4)
+            draw_table(table, 2..4)
         };
         let wide = filled(80);
         assert!(wide.contains(" 0     DESCHEDULED: preempted   1,234,567   12.5 µs"), "{wide}");

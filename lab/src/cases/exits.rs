@@ -20,7 +20,7 @@ const EXPECTED: [(&str, u64); 4] =
 const LOCK: &str = "mount -t securityfs none /sys/kernel/security 2>/dev/null || true
     [ -e /sys/kernel/security/lockdown ] && echo confidentiality > /sys/kernel/security/lockdown";
 
-pub(super) fn counted(guest: &mut Guest) -> Result<String, LabError> {
+pub(super) fn count_exits(guest: &mut Guest) -> Result<String, LabError> {
     nested::insert(guest)?;
     match guest.isa {
         Isa::X86 => of_micro_guest(guest),
@@ -39,7 +39,7 @@ fn of_firmware(
 ) -> Result<String, LabError> {
     let mounts = guest.shell("cat /proc/mounts")?;
     let rom = firmware(guest.isa, LEAVING_ROM);
-    let machine = format!("{} {rom}", nested::accelerated(guest));
+    let machine = format!("{} {rom}", nested::machine_arguments(guest));
     shapes::start(guest, 1, &machine)?;
     let text = guest.pinfold(&[
         "exits",

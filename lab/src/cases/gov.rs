@@ -33,14 +33,14 @@ pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     shows(guest, "before", BEFORE)?;
 
     up(guest, "gov", "90%")?;
-    let mixed = seen(guest, &format!("{SCALED}/scaling_setspeed"))?;
+    let mixed = read_distinct(guest, &format!("{SCALED}/scaling_setspeed"))?;
     let between = ["2000000", "2400000"].map(str::to_owned);
     if mixed != between {
         return Err(LabError::wrong("frequencies that alternate", format!("{mixed:?}")));
     }
     guest.background("exec pinfold emulate exec one -- /bin/busybox sh -c 'echo $$ > /tmp/loop; while :; do :; done'")?;
     guest.pinfold(&["emulate", "set", "one", "--speed", "30%"])?;
-    let frozen = seen(guest, FROZEN)?;
+    let frozen = read_distinct(guest, FROZEN)?;
     if frozen != ["0", "1"].map(str::to_owned) {
         return Err(LabError::wrong("freezer below the lowest frequency", format!("{frozen:?}")));
     }
@@ -50,7 +50,7 @@ pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     up(guest, "gov", "30%")?;
     signal(guest, "KILL")?;
     guest.shell("usleep 500000")?;
-    let frozen = seen(guest, FROZEN)?;
+    let frozen = read_distinct(guest, FROZEN)?;
     let mut wrong = Vec::new();
     if frozen != ["0".to_owned()] {
         wrong.push(format!("{FROZEN} holds {frozen:?} behind a supervisor that was killed"));
@@ -60,7 +60,7 @@ pub(super) fn frequencies(guest: &mut Guest) -> Result<String, LabError> {
     shows(guest, "undo after a kill", BEFORE)?;
 
     up(guest, "freq", "70%")?;
-    let nearest = seen(guest, &format!("{SCALED}/scaling_setspeed"))?;
+    let nearest = read_distinct(guest, &format!("{SCALED}/scaling_setspeed"))?;
     if nearest != ["1600000".to_owned()] {
         return Err(LabError::wrong(
             "the nearest level to 70 % of 2.4 GHz",
@@ -102,7 +102,7 @@ fn shows(guest: &mut Guest, what: &str, wanted: &str) -> Result<(), LabError> {
 }
 
 /// The distinct contents of a file during at least two seconds.
-fn seen(guest: &mut Guest, path: &str) -> Result<Vec<String>, LabError> {
+fn read_distinct(guest: &mut Guest, path: &str) -> Result<Vec<String>, LabError> {
     let text =
         guest.shell(&format!("for i in $(seq 60); do cat {path}; usleep 33000; done | sort -u"))?;
     Ok(text.lines().map(str::to_owned).collect())

@@ -48,7 +48,7 @@ const NOW: &str = "for f in /proc/irq/*/smp_affinity_list; do \
 type Lists = BTreeMap<u32, String>;
 
 /// Movable interrupts are on the CPU of the cell, the others stay and are named, all are restored.
-pub(super) fn moved(guest: &mut Guest) -> Result<String, LabError> {
+pub(super) fn move_interrupts(guest: &mut Guest) -> Result<String, LabError> {
     study::write(guest, "/tmp/lists.sh", LISTS)?;
     let before = guest.shell(NOW)?;
     study::run(guest, "interrupts", INTERRUPTS, TRIALS)?;

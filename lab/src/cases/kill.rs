@@ -43,11 +43,11 @@ impl std::fmt::Display for Call {
 }
 
 pub(super) fn apply_killed(stage: &mut LabHost, extent: Extent) -> Result<String, LabError> {
-    killed(stage, &APPLY, extent)
+    kill_apply(stage, &APPLY, extent)
 }
 
 /// The same for any apply.
-pub(super) fn killed(
+pub(super) fn kill_apply(
     stage: &mut LabHost,
     apply: &[&str],
     extent: Extent,

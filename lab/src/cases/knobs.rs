@@ -91,7 +91,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     if !reported.contains("cpufreq") {
         return Err(LabError::wrong("a guest without cpufreq was not reported", reported));
     }
-    let managed = managed(guest, &after)?;
+    let managed = check_managed(guest, &after)?;
     // From here on the group's nodes are explicit.
     let killed =
         kill::kill_at_calls(guest, &apply, extent, &|guest, what| same(guest, &after, what))?;
@@ -150,7 +150,7 @@ fn same(guest: &mut Guest, before: &Snapshot, what: &str) -> Result<(), LabError
 
 /// A disk with a queue for each CPU: the kernel manages the interrupts of its queues and rejects
 /// changes, which is reported once with a hint, and nothing is left behind.
-fn managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
+fn check_managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError> {
     let disk = first(guest, "/sys/bus/pci/devices/*/virtio*/block")?;
     let knob = format!("irq:{disk}=6-7");
     let reported = guest.pinfold(&["apply", "--qmp", MONITOR, "--plan", PLAN, "--knob", &knob])?;

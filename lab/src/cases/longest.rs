@@ -89,12 +89,12 @@ impl Progress {
     }
 
     /// Number of kills so far, to detect progress.
-    pub(super) fn done(&self) -> usize {
+    pub(super) fn count_kills(&self) -> usize {
         self.changes + self.tries
     }
 }
 
-pub(super) fn killed(
+pub(super) fn kill_longest(
     guest: &mut Guest,
     extent: Extent,
     progress: &mut Progress,

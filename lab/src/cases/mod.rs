@@ -166,10 +166,10 @@ impl Case {
         Case::Topology(FOUR),
         Case::Topology(DIES),
         Case::Topology(BIG),
-        Case::Placed(TWO, placed("low-latency-rt", 1, None)),
-        Case::Placed(DIES, placed("l3-exclusive", 2, None)),
-        Case::Placed(BIG, placed("numa-exclusive", 4, None)),
-        Case::Placed(NUMA, placed("low-latency", 2, Some(7))),
+        Case::Placed(TWO, place_machine("low-latency-rt", 1, None)),
+        Case::Placed(DIES, place_machine("l3-exclusive", 2, None)),
+        Case::Placed(BIG, place_machine("numa-exclusive", 4, None)),
+        Case::Placed(NUMA, place_machine("low-latency", 2, Some(7))),
         Case::Several,
         Case::Knobs,
         Case::Shares,
@@ -308,56 +308,58 @@ impl Case {
         match self {
             Case::Host(cgroups) => lab.host(cgroups),
             Case::Topology(shape) => {
-                lab.alone(&shape, self.name(), |guest| topology::agrees(guest, &shape))
+                lab.run_case(&shape, self.name(), |guest| topology::agrees(guest, &shape))
             }
             Case::Placed(shape, placed) => {
-                lab.alone(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
+                lab.run_case(&shape, self.name(), |guest| shapes::isolate(guest, &placed))
             }
-            Case::Several => lab.alone(&TURNS_EIGHT, self.name(), several::apart),
+            Case::Several => lab.run_case(&TURNS_EIGHT, self.name(), several::place_apart),
             Case::Knobs => {
-                lab.alone(&DISK_NUMA, self.name(), |guest| knobs::set(guest, lab.extent))
+                lab.run_case(&DISK_NUMA, self.name(), |guest| knobs::set(guest, lab.extent))
             }
-            Case::Shares => lab.alone(&SMALL, self.name(), |guest| shares::set(guest, lab.extent)),
+            Case::Shares => {
+                lab.run_case(&SMALL, self.name(), |guest| shares::set(guest, lab.extent))
+            }
             Case::Longest => lab.longest(self.name()),
             Case::PowerCuts => {
                 let image = format!("{}/disk.img", lab.folder);
                 lab.with(self.name(), |cargo: &Cargo| cargo.with_disk(&image), Lab::power_cuts)
             }
             Case::Hotplug => {
-                lab.alone(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
+                lab.run_case(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
             }
-            Case::Nested => lab.alone(&SVM, self.name(), nested::kvm),
-            Case::PageTables => lab.alone(&SVM_NUMA, self.name(), page_tables::placed_and_left),
-            Case::Exits => lab.alone(&ONE_SVM, self.name(), exits::counted),
-            Case::Benchmarks => lab.alone(&TWO, self.name(), benchmarks::all),
-            Case::FarMemory => lab.alone(&ROOMY_NUMA, self.name(), study::far_memory),
-            Case::Isolated => lab.alone(&ISOLATED, self.name(), study::isolated),
+            Case::Nested => lab.run_case(&SVM, self.name(), nested::kvm),
+            Case::PageTables => lab.run_case(&SVM_NUMA, self.name(), page_tables::placed_and_left),
+            Case::Exits => lab.run_case(&ONE_SVM, self.name(), exits::count_exits),
+            Case::Benchmarks => lab.run_case(&TWO, self.name(), benchmarks::all),
+            Case::FarMemory => lab.run_case(&ROOMY_NUMA, self.name(), study::far_memory),
+            Case::Isolated => lab.run_case(&ISOLATED, self.name(), study::check_isolation),
             Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
-                lab.alone(&ROOMY_SVM, name, study::overhead)
+                lab.run_case(&ROOMY_SVM, name, study::overhead)
             }),
-            Case::Interrupts => lab.alone(&DISK_NUMA, self.name(), irqs::moved),
+            Case::Interrupts => lab.run_case(&DISK_NUMA, self.name(), irqs::move_interrupts),
             Case::NeighbourGuest => lab.with(self.name(), Cargo::with_guests, |lab, name| {
-                lab.alone(&NUMA_SVM, name, study_guests::placed)
+                lab.run_case(&NUMA_SVM, name, study_guests::check_places)
             }),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
-                lab.alone(&SMALL, name, systemd::keeps)
+                lab.run_case(&SMALL, name, systemd::keeps)
             }),
             Case::Package => lab.with(self.name(), Cargo::with_package, |lab, name| {
-                lab.alone(&SMALL, name, package::installed_and_removed)
+                lab.run_case(&SMALL, name, package::installed_and_removed)
             }),
             Case::Frequency => {
-                lab.alone(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
+                lab.run_case(&SCALED, self.name(), |guest| frequency::set(guest, lab.extent))
             }
-            Case::Vnodes(Method::Gov) => lab.alone(&SCALED, self.name(), gov::frequencies),
-            Case::Vnodes(Method::Stall) => lab.alone(&STEADY, self.name(), stall::stalls),
+            Case::Vnodes(Method::Gov) => lab.run_case(&SCALED, self.name(), gov::frequencies),
+            Case::Vnodes(Method::Stall) => lab.run_case(&STEADY, self.name(), stall::stalls),
             Case::Vnodes(method) => {
-                lab.alone(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
+                lab.run_case(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
             }
         }
     }
 }
 
-const fn placed(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> PlacedMachine {
+const fn place_machine(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> PlacedMachine {
     PlacedMachine { strategy, vcpus, offline }
 }
 
@@ -417,7 +419,7 @@ impl Lab {
         let release = guest.release.clone();
         let mut stage = LabHost::new(guest, cgroups, exclusive(&shape));
         if let Err(error) = stage.set() {
-            return vec![(name("stage"), release, failed(stage.guest, &error))];
+            return vec![(name("stage"), release, fail_case(stage.guest, &error))];
         }
         let mut rows = Vec::new();
         let mut tries = TRIES.iter();
@@ -425,7 +427,7 @@ impl Lab {
             match run(&mut stage, self.extent) {
                 Ok(text) => rows.push((name(what), release.clone(), Verdict::Passed(text))),
                 Err(error) => {
-                    rows.push((name(what), release.clone(), failed(stage.guest, &error)));
+                    rows.push((name(what), release.clone(), fail_case(stage.guest, &error)));
                     let why = "the host is not trusted after a failure".to_owned();
                     rows.extend(tries.map(|(what, _)| {
                         (name(what), release.clone(), Verdict::Skipped(why.clone()))
@@ -458,17 +460,17 @@ impl Lab {
 
     /// A case with its own boot. If TCG caused a kernel failure ([`Guest::was_upset`]), it is tried
     /// once more, and that is reported.
-    fn alone(
+    fn run_case(
         &self,
         shape: &Shape,
         name: String,
         run: impl Fn(&mut Guest) -> Result<String, LabError>,
     ) -> Vec<(String, String, Verdict)> {
-        let (release, first, was_upset) = self.once(shape, &name, &run);
+        let (release, first, was_upset) = self.try_once(shape, &name, &run);
         if !was_upset {
             return vec![(name, release, first)];
         }
-        let (release, second, _) = self.once(shape, &name, &run);
+        let (release, second, _) = self.try_once(shape, &name, &run);
         let verdict = match second {
             Verdict::Passed(text) => Verdict::Passed(format!(
                 "{text}; at the second try: the guest's kernel had met a breakpoint of its own patching"
@@ -483,10 +485,10 @@ impl Lab {
         let progress = RefCell::new(longest::Progress::new());
         let (mut boots, mut done) = (1, 0);
         loop {
-            let (release, verdict, was_upset) = self.once(&TURNS_NUMA, &name, &|guest| {
-                longest::killed(guest, self.extent, &mut progress.borrow_mut())
+            let (release, verdict, was_upset) = self.try_once(&TURNS_NUMA, &name, &|guest| {
+                longest::kill_longest(guest, self.extent, &mut progress.borrow_mut())
             });
-            let now = progress.borrow().done();
+            let now = progress.borrow().count_kills();
             if was_upset && now > done {
                 (boots, done) = (boots + 1, now);
                 continue;
@@ -520,18 +522,20 @@ impl Lab {
                     Err(error) => verdict(Err(error)),
                 },
                 // The same cut is tried once more.
-                Err(_) if guest.was_upset().is_ok_and(|is| is) && upset != Some(cuts.done()) => {
-                    upset = Some(cuts.done());
+                Err(_)
+                    if guest.was_upset().is_ok_and(|is| is) && upset != Some(cuts.count_cuts()) =>
+                {
+                    upset = Some(cuts.count_cuts());
                     continue;
                 }
-                Err(error) => failed(guest, &error),
+                Err(error) => fail_case(guest, &error),
             };
             return vec![(name, release, verdict)];
         }
     }
 
     /// The kernel, the result, and whether TCG caused a kernel failure.
-    fn once(
+    fn try_once(
         &self,
         shape: &Shape,
         name: &str,
@@ -545,7 +549,7 @@ impl Lab {
         match run(&mut guest) {
             Ok(text) => (release, verdict(guest.end().map(|()| text)), false),
             Err(error) => match guest.was_upset() {
-                Ok(was_upset) => (release, failed(guest, &error), was_upset),
+                Ok(was_upset) => (release, fail_case(guest, &error), was_upset),
                 Err(lost) => (release, Verdict::Failed(format!("{error}\n  {lost}")), false),
             },
         }
@@ -562,7 +566,7 @@ fn verdict(result: Result<String, LabError>) -> Verdict {
 
 /// A failure in a running guest: its evidence is kept. A missing feature of the guest is not a
 /// failure.
-fn failed(mut guest: Guest, error: &LabError) -> Verdict {
+fn fail_case(mut guest: Guest, error: &LabError) -> Verdict {
     if error.is_skip() {
         return match guest.end() {
             Ok(()) => Verdict::Skipped(error.to_string()),

@@ -38,7 +38,7 @@ pub(super) fn insert(guest: &mut Guest) -> Result<(), LabError> {
 }
 
 /// QEMU's arguments for a machine under this KVM.
-pub(super) fn accelerated(guest: &Guest) -> &'static str {
+pub(super) fn machine_arguments(guest: &Guest) -> &'static str {
     match guest.isa {
         Isa::X86 => "-accel kvm -cpu host,-svm",
         Isa::Arm | Isa::Riscv => "-accel kvm -cpu host",
@@ -47,7 +47,7 @@ pub(super) fn accelerated(guest: &Guest) -> &'static str {
 
 pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     insert(guest)?;
-    let machine = format!("{} {NETWORK}", accelerated(guest));
+    let machine = format!("{} {NETWORK}", machine_arguments(guest));
     let vm = shapes::start(guest, 2, &machine)?;
     let before = Snapshot::take(guest, ROOT, false)?;
     let apply = ["apply", "--qmp", MONITOR, "--strategy", "balanced", "--isolate", "host"];

@@ -42,7 +42,7 @@ pub(super) fn placed_and_left(guest: &mut Guest) -> Result<String, LabError> {
 
 /// A machine that `pinfold run` starts: Pinfold's figures are those of the kernel, all on node 1.
 fn start_machine(guest: &mut Guest) -> Result<String, LabError> {
-    let machine = format!("{} {} {MEMORY}", guest.machine(), nested::accelerated(guest));
+    let machine = format!("{} {} {MEMORY}", guest.machine(), nested::machine_arguments(guest));
     let before = of_host(guest)?;
     guest.background(&format!(
         "/usr/bin/pinfold run -s numa-exclusive -- {machine} -pidfile /tmp/vm.pid \
@@ -91,7 +91,7 @@ fn start_machine(guest: &mut Guest) -> Result<String, LabError> {
 /// A machine that was started on node 0 and is planned for node 1: its pages move, its tables stay,
 /// and Pinfold reports both.
 fn move_machine(guest: &mut Guest) -> Result<String, LabError> {
-    let machine = format!("{} {} {MEMORY}", guest.machine(), nested::accelerated(guest));
+    let machine = format!("{} {} {MEMORY}", guest.machine(), nested::machine_arguments(guest));
     guest.background(&format!(
         "echo $$ > {GROUP}/cgroup.procs; exec taskset 3 {machine} \
          -qmp unix:{MONITOR},server=on,wait=off -pidfile /tmp/vm.pid"

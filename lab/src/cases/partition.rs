@@ -32,7 +32,7 @@ pub(super) fn partition(stage: &mut LabHost, extent: Extent) -> Result<String, L
     stage.guest.pinfold(&["undo", "--all"])?;
     same(stage, "undo of a partition left a trace")?;
     stage.reap()?;
-    let killed = kill::killed(stage, &apply, extent)?;
+    let killed = kill::kill_apply(stage, &apply, extent)?;
     let kind = if remote { "remote" } else { "local" };
     Ok(format!("{kind}, isolated, the vCPUs alone in it; {rival}; {killed}"))
 }

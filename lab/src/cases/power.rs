@@ -91,7 +91,7 @@ impl Cuts {
     }
 
     /// Number of cuts so far.
-    pub(super) fn done(&self) -> usize {
+    pub(super) fn count_cuts(&self) -> usize {
         self.done
     }
 

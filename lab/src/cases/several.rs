@@ -25,7 +25,7 @@ const AT_ONCE: &str = "for name in one two three; do
     done
     wait $one && wait $two && wait $three || { cat /tmp/*.log; exit 1; }";
 
-pub(super) fn apart(guest: &mut Guest) -> Result<String, LabError> {
+pub(super) fn place_apart(guest: &mut Guest) -> Result<String, LabError> {
     guest.shell(GROUPS)?;
     let mut machines = Vec::new();
     for name in NAMES {

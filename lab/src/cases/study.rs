@@ -203,7 +203,7 @@ const ON_ALL: &str = "taskset -c 0-3 ";
 
 /// Only the trials of `isolcpus` are on isolated CPUs; frequencies are fixed during trials, and
 /// restored; the page reports the kernel command line.
-pub(super) fn isolated(guest: &mut Guest) -> Result<String, LabError> {
+pub(super) fn check_isolation(guest: &mut Guest) -> Result<String, LabError> {
     const GOVERNORS: &str = "cat /sys/devices/system/cpu/cpu[0-3]/cpufreq/scaling_governor";
     let schedutil = "for c in 0 1 2 3; do \
          echo schedutil > /sys/devices/system/cpu/cpu$c/cpufreq/scaling_governor; done";

@@ -130,7 +130,7 @@ echo $(qemus); pinfold undo --all > /dev/null 2>&1
 "#;
 
 /// The memory and the threads of both guests are on the nodes of the cell; nothing is left.
-pub(super) fn placed(guest: &mut Guest) -> Result<String, LabError> {
+pub(super) fn check_places(guest: &mut Guest) -> Result<String, LabError> {
     nested::insert(guest)?;
     write(guest, "/tmp/watch.sh", WATCH)?;
     // The first study downloads and builds nothing, but creates folders.

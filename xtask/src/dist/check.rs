@@ -41,7 +41,8 @@ pub fn all(root: &Path, folder: &Path, archive: &Path, numad: &Path) -> Result<(
 
 /// A command as root, through sudo if need be.
 fn as_root(program: &str) -> Command {
-    let words: Vec<&str> = prefix().unwrap_or_default().iter().copied().chain(Some(program)).collect();
+    let words: Vec<&str> =
+        prefix().unwrap_or_default().iter().copied().chain(Some(program)).collect();
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
     command
@@ -115,7 +116,10 @@ fn left(what: &str, stage: &Path, before: &BTreeSet<String>, more: &[&str]) -> R
 }
 
 fn said(text: &str) -> Result<(), String> {
-    if STATE.iter().all(|folder| text.contains(folder.rsplit_once('/').map_or("", |(above, _)| above))) {
+    if STATE
+        .iter()
+        .all(|folder| text.contains(folder.rsplit_once('/').map_or("", |(above, _)| above)))
+    {
         return Ok(());
     }
     Err(format!("the removal does not say what stays: {:?}", text))
@@ -133,7 +137,9 @@ fn with_numad(deb: &Path, numad: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
     run_dpkg(stage, &["--install", &deb.to_string_lossy(), &numad.to_string_lossy()])?;
     let nodes = output(as_root("chroot").arg(stage).args(["/usr/bin/numad", "-w", "1:1"]))?;
-    if nodes.trim().is_empty() || !nodes.trim().chars().all(|one| one.is_ascii_digit() || "-,".contains(one)) {
+    if nodes.trim().is_empty()
+        || !nodes.trim().chars().all(|one| one.is_ascii_digit() || "-,".contains(one))
+    {
         return Err(format!("numad prints {:?}, which are no nodes", nodes));
     }
     run_dpkg(stage, &["--purge", "pinfold-numad", "pinfold"])?;
@@ -159,9 +165,15 @@ fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
 
 fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
-    let run = |words: &[&str]| output(as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words));
+    let run = |words: &[&str]| {
+        output(
+            as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words),
+        )
+    };
     let needs = output(Command::new("rpm").args(["-qp", "--requires"]).arg(rpm))?;
-    if let Some(other) = needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh") {
+    if let Some(other) =
+        needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh")
+    {
         return Err(format!("the .rpm needs {}", other));
     }
     // The shell is there, but not as a package.
@@ -189,5 +201,9 @@ fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
     output(Command::new("rm").arg("-rf").arg(&top))?;
     said(&run("/opt/pinfold/share/pinfold/uninstall.sh")?)?;
     left("after uninstall.sh", stage, &before, &STATE)?;
-    if stage.join("opt").exists() { Err("uninstall.sh leaves its folders".to_string()) } else { Ok(()) }
+    if stage.join("opt").exists() {
+        Err("uninstall.sh leaves its folders".to_string())
+    } else {
+        Ok(())
+    }
 }

@@ -92,8 +92,10 @@ pub const DIST: &[Package] = &[
     ["busybox-static", "busybox", "busybox", "busybox-static"],
 ];
 /// For a host under test: a shell with its tools, and the tool that kills at a system call.
-pub const LAB: &[Package] =
-    &[["busybox-static", "busybox", "busybox", "busybox-static"], ["strace", "strace", "strace", "strace"]];
+pub const LAB: &[Package] = &[
+    ["busybox-static", "busybox", "busybox", "busybox-static"],
+    ["strace", "strace", "strace", "strace"],
+];
 /// For fuzzing: the engine is C++.
 pub const FUZZ: &[Package] = &[["g++", "gcc-c++", "gcc", "gcc-c++"]];
 /// For the tests: independent tools for comparison (hwloc, libxml2), libvirt, systemd's parser of
@@ -102,7 +104,12 @@ pub const TEST: &[Package] = &[
     ["hwloc", "hwloc", "hwloc", "hwloc"],
     ["libvirt-clients", "libvirt-client", "libvirt", "libvirt-client"],
     ["libvirt-daemon", "libvirt-daemon", "libvirt", "libvirt-daemon"],
-    ["libvirt-daemon-driver-qemu", "libvirt-daemon-driver-qemu", "libvirt", "libvirt-daemon-driver-qemu"],
+    [
+        "libvirt-daemon-driver-qemu",
+        "libvirt-daemon-driver-qemu",
+        "libvirt",
+        "libvirt-daemon-driver-qemu",
+    ],
     ["libxml2-utils", "libxml2", "libxml2", "libxml2-tools"],
     ["systemd", "systemd", "systemd", "systemd"], // systemd-analyze reads units; nothing is started
     ["chromium", "chromium", "chromium", "chromium"],
@@ -152,7 +159,9 @@ mod tests {
 
     #[test]
     fn distributions_are_known_by_os_release() {
-    fn check(text: &str, family: Family) { assert_eq!(Family::parse(text), family, "{}", text); }
+        fn check(text: &str, family: Family) {
+            assert_eq!(Family::parse(text), family, "{}", text);
+        }
 
         check("PRETTY_NAME=\"x\"\nID=debian\n", Family::Debian);
         check("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Family::Debian);

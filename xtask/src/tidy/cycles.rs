@@ -28,7 +28,8 @@ type Uses = HashMap<(usize, usize), String>;
 type VisitedNames = HashSet<(usize, Vec<String>)>;
 
 /// Crates whose folders still use each other.
-const CYCLIC_FOLDERS: [&str; 4] = ["pinfold-apply", "pinfold-emulate", "pinfold-host", "pinfold-run"];
+const CYCLIC_FOLDERS: [&str; 4] =
+    ["pinfold-apply", "pinfold-emulate", "pinfold-host", "pinfold-run"];
 
 /// Reports the cycles of each crate.
 pub fn check(root: &Path, broken: &mut Vec<String>) {
@@ -44,14 +45,26 @@ pub fn check(root: &Path, broken: &mut Vec<String>) {
 
 /// The name of each crate and the file of its root.
 fn roots(root: &Path) -> Vec<(String, PathBuf)> {
-    let mut folders: Vec<PathBuf> =
-        fs::read_dir(root.join("crates")).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut folders: Vec<PathBuf> = fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     folders.sort();
     folders.extend(["bench", "fuzz", "lab", "xtask"].iter().map(|name| root.join(name)));
-    folders.into_iter().flat_map(|folder: PathBuf| {
-        let name = folder.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-        ["lib.rs", "main.rs"].iter().map(move |file| (name.clone(), folder.join("src").join(file)))
-    }).filter(|(_, file)| file.exists()).collect()
+    folders
+        .into_iter()
+        .flat_map(|folder: PathBuf| {
+            let name = folder
+                .file_name()
+                .map_or(String::new(), |name| name.to_string_lossy().into_owned());
+            ["lib.rs", "main.rs"]
+                .iter()
+                .map(move |file| (name.clone(), folder.join("src").join(file)))
+        })
+        .filter(|(_, file)| file.exists())
+        .collect()
 }
 
 struct Crate {
@@ -85,7 +98,8 @@ impl Crate {
     fn new(mut found: Vec<(Module, Names)>) -> Self {
         found.sort_by(|one, other| one.0.cmp(&other.0));
         let (modules, names): (Vec<Module>, Vec<Names>) = found.into_iter().unzip();
-        let index = modules.iter().cloned().enumerate().map(|(index, module)| (module, index)).collect();
+        let index =
+            modules.iter().cloned().enumerate().map(|(index, module)| (module, index)).collect();
         Crate { modules, names, index }
     }
 
@@ -103,7 +117,8 @@ impl Crate {
             for path in names.imports.iter().map(|import| &import.path).chain(&names.paths) {
                 for used in self.definers(user, &path.segments, &mut VisitedNames::new()) {
                     if used != user {
-                        let place = format!("line {} names {}", path.line, path.segments.join("::"));
+                        let place =
+                            format!("line {} names {}", path.line, path.segments.join("::"));
                         uses.entry((user, used)).or_insert(place);
                     }
                 }
@@ -145,7 +160,12 @@ impl Crate {
 
     /// The same for a path that begins with a name in the scope of a module; `None` if it has no
     /// such name.
-    fn search(&self, module: usize, path: &[String], seen: &mut VisitedNames) -> Option<Vec<usize>> {
+    fn search(
+        &self,
+        module: usize,
+        path: &[String],
+        seen: &mut VisitedNames,
+    ) -> Option<Vec<usize>> {
         let (first, rest) = path.split_first()?;
         if !seen.insert((module, path.to_vec())) {
             return Some(Vec::new());
@@ -215,7 +235,8 @@ impl Crate {
     fn parent(&self, members: &HashSet<usize>) -> Option<usize> {
         let top = members.iter().copied().min_by_key(|member| self.modules[*member].len())?;
         let path = &self.modules[top];
-        let is_parent = !path.is_empty() && members.iter().all(|member| self.modules[*member].starts_with(path));
+        let is_parent = !path.is_empty()
+            && members.iter().all(|member| self.modules[*member].starts_with(path));
         Some(top).filter(|_| is_parent)
     }
 
@@ -236,8 +257,10 @@ fn joined(import: &Import, rest: &[String]) -> Vec<String> {
 
 /// The sets of at least two modules, among these, each of which reaches all others of its set.
 fn components(uses: &Uses, among: &HashSet<usize>) -> Vec<HashSet<usize>> {
-    let reach: HashMap<usize, HashSet<usize>> =
-        among.iter().map(|start| (*start, paths_from(uses, among, *start).into_keys().collect())).collect();
+    let reach: HashMap<usize, HashSet<usize>> = among
+        .iter()
+        .map(|start| (*start, paths_from(uses, among, *start).into_keys().collect()))
+        .collect();
     let mut found: Vec<HashSet<usize>> = Vec::new();
     for start in among {
         if !found.iter().any(|set| set.contains(start)) {
@@ -254,7 +277,8 @@ fn components(uses: &Uses, among: &HashSet<usize>) -> Vec<HashSet<usize>> {
 fn paths_from(uses: &Uses, among: &HashSet<usize>, start: usize) -> HashMap<usize, usize> {
     let (mut before, mut open) = (HashMap::new(), VecDeque::from(vec![start]));
     while let Some(user) = open.pop_front() {
-        let mut next: Vec<usize> = uses.keys().filter(|(from, _)| *from == user).map(|(_, to)| *to).collect();
+        let mut next: Vec<usize> =
+            uses.keys().filter(|(from, _)| *from == user).map(|(_, to)| *to).collect();
         next.sort_unstable();
         for used in next {
             if among.contains(&used) && !before.contains_key(&used) {
@@ -288,10 +312,20 @@ mod tests {
 
     /// The files of a crate as `(path of the module, text)`, and a part of the text of each cycle.
     fn check(files: &[(&str, &str)], expected: &[&str]) {
-        let found = Crate::new(files.iter().map(|(path, text): &(&str, &str)| {
-            let module = path.split("::").filter(|name| !name.is_empty()).map(String::from).collect();
-            (module, names(text))
-        }).collect()).cycles();
+        let found = Crate::new(
+            files
+                .iter()
+                .map(|(path, text): &(&str, &str)| {
+                    let module = path
+                        .split("::")
+                        .filter(|name| !name.is_empty())
+                        .map(String::from)
+                        .collect();
+                    (module, names(text))
+                })
+                .collect(),
+        )
+        .cycles();
         assert_eq!(found.len(), expected.len(), "{:?}", found);
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{} is not in {}", expected, found);
@@ -328,10 +362,28 @@ mod tests {
     #[test]
     fn a_cycle_between_folders_is_found() {
         let found = |of: &str| {
-            let files = [("", "mod a; mod b;"), ("a", ""), ("a::c", "use crate::b::B;"), ("a::d", ""), ("b", of)];
-            Crate::new(files.iter().map(|(path, text): &(&str, &str)| {
-                (path.split("::").filter(|name| !name.is_empty()).map(String::from).collect(), names(text))
-            }).collect()).folder_cycles()
+            let files = [
+                ("", "mod a; mod b;"),
+                ("a", ""),
+                ("a::c", "use crate::b::B;"),
+                ("a::d", ""),
+                ("b", of),
+            ];
+            Crate::new(
+                files
+                    .iter()
+                    .map(|(path, text): &(&str, &str)| {
+                        (
+                            path.split("::")
+                                .filter(|name| !name.is_empty())
+                                .map(String::from)
+                                .collect(),
+                            names(text),
+                        )
+                    })
+                    .collect(),
+            )
+            .folder_cycles()
         };
         assert!(found("").is_empty());
         assert!(found("use crate::a::d::f;")[0].contains("b → a (b, line 1 names crate::a::d::f)"));
@@ -339,12 +391,30 @@ mod tests {
 
     #[test]
     fn no_cycle_is_found() {
-        check(&[("", "mod a; mod b; pub use a::f;"), ("a", "use crate::b::B;"), ("b", "use std::a::A;")], &[]);
         check(
-            &[("", ""), ("a", "use crate::b::B;"), ("b", "// use crate::a::A;\nconst S: &str = \"crate::a::A\";")],
+            &[
+                ("", "mod a; mod b; pub use a::f;"),
+                ("a", "use crate::b::B;"),
+                ("b", "use std::a::A;"),
+            ],
             &[],
         );
-        check(&[("", ""), ("a", "use crate::b::B;"), ("b", "#[cfg(test)]\nmod tests { use crate::a::A; }")], &[]);
+        check(
+            &[
+                ("", ""),
+                ("a", "use crate::b::B;"),
+                ("b", "// use crate::a::A;\nconst S: &str = \"crate::a::A\";"),
+            ],
+            &[],
+        );
+        check(
+            &[
+                ("", ""),
+                ("a", "use crate::b::B;"),
+                ("b", "#[cfg(test)]\nmod tests { use crate::a::A; }"),
+            ],
+            &[],
+        );
         check(&[("", ""), ("a", "use crate::b;"), ("b", "use crate::a;")], &[]);
         check(&[("", "mod a;"), ("a", "use x::y::*;\nfn f() { g::h() }")], &[]);
     }
@@ -353,7 +423,14 @@ mod tests {
     fn a_re_export_counts_for_the_file_that_defines_the_name() {
         let root = ("", "mod a; mod b; pub use b::B; pub use a::*;");
         check(&[root, ("a", "pub fn f(b: crate::B) {}"), ("b", "pub struct B;")], &[]);
-        check(&[root, ("a", "pub fn f(b: crate::B) {}"), ("b", "pub struct B; fn g() { crate::f() }")], &["a → b"]);
+        check(
+            &[
+                root,
+                ("a", "pub fn f(b: crate::B) {}"),
+                ("b", "pub struct B; fn g() { crate::f() }"),
+            ],
+            &["a → b"],
+        );
     }
 
     #[test]
@@ -369,7 +446,13 @@ mod tests {
             ],
             &["a::b → a::c"],
         );
-        check(&[("", ""), parent, ("a::b", "use crate::d::f; fn g() {}"), ("d", "use crate::a::A;")], &["a → a::b"]);
-        check(&[("", "mod a; pub struct A; fn f() { a::f() }"), ("a", "use crate::A;")], &["crate → a"]);
+        check(
+            &[("", ""), parent, ("a::b", "use crate::d::f; fn g() {}"), ("d", "use crate::a::A;")],
+            &["a → a::b"],
+        );
+        check(
+            &[("", "mod a; pub struct A; fn f() { a::f() }"), ("a", "use crate::A;")],
+            &["crate → a"],
+        );
     }
 }

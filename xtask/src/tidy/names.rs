@@ -31,7 +31,8 @@ pub struct Import {
 /// Reads a file.
 pub fn names(text: &str) -> Names {
     let tokens = product_code(text);
-    let mut reader = Reader { tokens: &tokens, at: 0, inline: Vec::new(), depth: 0, names: Names::default() };
+    let mut reader =
+        Reader { tokens: &tokens, at: 0, inline: Vec::new(), depth: 0, names: Names::default() };
     while reader.at < reader.tokens.len() {
         reader.step();
     }
@@ -53,7 +54,10 @@ impl Reader<'_> {
     }
 
     fn name(&self, ahead: usize) -> Option<String> {
-        self.tokens.get(self.at + ahead).filter(|token| token.is_name()).map(|token| token.text.clone())
+        self.tokens
+            .get(self.at + ahead)
+            .filter(|token| token.is_name())
+            .map(|token| token.text.clone())
     }
 
     fn step(&mut self) {
@@ -80,7 +84,8 @@ impl Reader<'_> {
                 self.at += 2;
                 return;
             }
-            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static" | "macro_rules"
+            "fn" | "struct" | "enum" | "union" | "trait" | "type" | "const" | "static"
+            | "macro_rules"
                 if self.depth == self.inline.len() =>
             {
                 let item = self.name(if self.is(1, "!") { 2 } else { 1 });
@@ -95,7 +100,8 @@ impl Reader<'_> {
     fn path(&mut self) {
         let (line, mut segments) = (self.tokens[self.at].line, Vec::new());
         // A path also follows the two dots of a range or of `..path::f()`, a field one dot.
-        let before = |count: usize, text: &str| self.at >= count && self.tokens[self.at - count].is(text);
+        let before =
+            |count: usize, text: &str| self.at >= count && self.tokens[self.at - count].is(text);
         let follows = before(1, "::") || before(1, ".") && !before(2, ".");
         segments.extend(self.name(0));
         self.at += 1;
@@ -159,7 +165,11 @@ impl Reader<'_> {
 
     /// A path as seen from the file: `super` in a module with a body is the file itself.
     fn from_file(&self, segments: Vec<String>) -> Vec<String> {
-        let ups = segments.iter().take_while(|segment| *segment == "super").count().min(self.inline.len());
+        let ups = segments
+            .iter()
+            .take_while(|segment| *segment == "super")
+            .count()
+            .min(self.inline.len());
         segments[ups..].to_vec()
     }
 }

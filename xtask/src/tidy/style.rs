@@ -1,5 +1,5 @@
 //! What the code base does not use, by its tokens: `match` on a bool, constructors called `of`,
-//! pairs as parameters, closures with a name; and the counts of `cargo xtask tidy --report`.
+//! pairs as parameters, closures with a name, functions called by a bare participle; and the counts of `cargo xtask tidy --report`.
 
 use super::tokens::{all_code, Token};
 
@@ -10,6 +10,44 @@ const MOST_TUPLE_PARAMETERS: usize = 0;
 /// where it is used, one that is used often is a function.
 const MOST_CLOSURES: usize = 51;
 
+/// Functions of the product that are called by a bare participle or adverb (`asked`, `apart`): a
+/// name says what a function does or returns. The number only falls.
+const MOST_PARTICIPLES: usize = 22;
+
+/// Participles and adverbs that do not end with -ed.
+const IRREGULAR: [&str; 30] = [
+    "above",
+    "again",
+    "alike",
+    "alone",
+    "apart",
+    "begun",
+    "below",
+    "beside",
+    "born",
+    "chosen",
+    "done",
+    "drawn",
+    "elsewhere",
+    "found",
+    "given",
+    "gone",
+    "grown",
+    "held",
+    "instead",
+    "kept",
+    "known",
+    "left",
+    "lost",
+    "made",
+    "once",
+    "outside",
+    "said",
+    "seen",
+    "shown",
+    "together",
+];
+
 /// Counts over all files.
 #[derive(Default)]
 pub struct Counts {
@@ -18,6 +56,7 @@ pub struct Counts {
     functions: usize,
     tuple_parameters: usize,
     closures: usize,
+    participles: Vec<String>,
 }
 
 impl Counts {
@@ -25,7 +64,9 @@ impl Counts {
     pub fn add(&mut self, name: &str, text: &str, broken: &mut Vec<String>) {
         let lines = text.lines().count();
         self.lines += lines;
-        if name.starts_with("crates/") && !name.contains("/tests") && !name.ends_with("tests.rs") {
+        let is_product =
+            name.starts_with("crates/") && !name.contains("/tests") && !name.ends_with("tests.rs");
+        if is_product {
             self.product_lines += lines;
         }
         let tokens = all_code(text);
@@ -41,11 +82,16 @@ impl Counts {
                 continue;
             }
             self.functions += 1;
+            if is_product && is_participle(&tokens[index + 1].text) {
+                self.participles.push(format!("{} {}", place, tokens[index + 1].text));
+            }
             let parameters = parameters(&tokens, index + 2);
             self.tuple_parameters += parameters.iter().filter(|first| first.is("(")).count();
-            let has_self = parameters.iter().any(|first| first.is("self") || first.is("&") || first.is("mut"));
+            let has_self =
+                parameters.iter().any(|first| first.is("self") || first.is("&") || first.is("mut"));
             if tokens[index + 1].is("of") && !has_self {
-                broken.push(format!("{}: a constructor is called new, read, parse or from_…", place));
+                broken
+                    .push(format!("{}: a constructor is called new, read, parse or from_…", place));
             }
         }
     }
@@ -56,6 +102,14 @@ impl Counts {
             broken.push(format!(
                 "{} parameters are pairs, at most {} may be: give each value a parameter",
                 self.tuple_parameters, MOST_TUPLE_PARAMETERS
+            ));
+        }
+        if self.participles.len() > MOST_PARTICIPLES {
+            broken.push(format!(
+                "{} functions are called by a bare participle or adverb, at most {} may be: {}",
+                self.participles.len(),
+                MOST_PARTICIPLES,
+                self.participles.join(", ")
             ));
         }
         if self.closures * 10_000 > MOST_CLOSURES * self.lines {
@@ -69,15 +123,25 @@ impl Counts {
     pub fn print(&self) {
         println!("Rust lines, product / all         {} / {}", self.product_lines, self.lines);
         println!("functions                         {}", self.functions);
+        println!("called by a participle (product)  {}", self.participles.len());
         println!("pairs as parameters               {}", self.tuple_parameters);
         let share = self.closures as f64 * 1000.0 / self.lines.max(1) as f64;
         println!("named closures (per 1,000 lines)  {} ({:.1})", self.closures, share);
     }
 }
 
+/// True for `asked` and `apart`; not for words that are verbs or nouns as well.
+fn is_participle(name: &str) -> bool {
+    let is_regular = name.ends_with("ed")
+        && !name.ends_with("eed")
+        && !["sched", "seed", "speed"].contains(&name);
+    !name.contains('_') && (is_regular || IRREGULAR.contains(&name))
+}
+
 /// An arm `true =>` or `true if …`, with the pattern of a bool alone.
 fn is_bool_arm(tokens: &[Token], index: usize) -> bool {
-    let is = |ahead: usize, text: &str| tokens.get(index + ahead).map_or(false, |token| token.is(text));
+    let is =
+        |ahead: usize, text: &str| tokens.get(index + ahead).map_or(false, |token| token.is(text));
     let begins = index > 0 && ["{", "}", ","].iter().any(|text| tokens[index - 1].is(text));
     begins && (is(0, "true") || is(0, "false")) && (is(1, "=") && is(2, ">") || is(1, "if"))
 }
@@ -140,6 +204,15 @@ mod tests {
         assert_eq!(broken, Vec::<String>::new());
         Counts { closures: few.closures + 1, ..few }.check(&mut broken);
         assert!(broken.len() == 1 && broken[0].contains("make them functions"), "{:?}", broken);
+    }
+
+    #[test]
+    fn participles_are_counted() {
+        let (mut counts, mut found) = (Counts::default(), Vec::new());
+        let text = "fn asked() {} fn apart(&self) {} fn speed() {} fn feed() {} fn read() {} fn is_asked() {}";
+        counts.add("crates/a/src/a.rs", text, &mut found);
+        counts.add("crates/a/src/tests.rs", text, &mut found);
+        assert_eq!(counts.participles, ["crates/a/src/a.rs:1 asked", "crates/a/src/a.rs:1 apart"]);
     }
 
     #[test]

@@ -89,7 +89,9 @@ fn end_of_comment(chars: &[char], start: usize) -> usize {
 
 /// The end of the string or character literal that starts here: `"…"`, `b"…"`, `r#"…"#`, `'…'`.
 fn end_of_literal(chars: &[char], start: usize) -> Option<usize> {
-    fn at(index: usize, chars: &[char]) -> char { chars.get(index).copied().unwrap_or('\0') }
+    fn at(index: usize, chars: &[char]) -> char {
+        chars.get(index).copied().unwrap_or('\0')
+    }
     let mut index = start;
     if at(index, chars) == '\'' {
         let is_char = at(index + 1, chars) == '\\' || at(index + 2, chars) == '\'';
@@ -103,12 +105,16 @@ fn end_of_literal(chars: &[char], start: usize) -> Option<usize> {
     index += hashes;
     match at(index, chars) {
         '"' if raw => {
-            let closes = |end: &usize| at(*end, chars) == '"' && (1..=hashes).all(|hash| at(*end + hash, chars) == '#');
+            let closes = |end: &usize| {
+                at(*end, chars) == '"' && (1..=hashes).all(|hash| at(*end + hash, chars) == '#')
+            };
             let end = (index + 1..chars.len()).find(closes).unwrap_or(chars.len());
             Some((end + 1 + hashes).min(chars.len()))
         }
         '"' => Some(end_of_quote(chars, index, '"')),
-        '\'' if index == start + 1 && at(start, chars) == 'b' => Some(end_of_quote(chars, index, '\'')),
+        '\'' if index == start + 1 && at(start, chars) == 'b' => {
+            Some(end_of_quote(chars, index, '\''))
+        }
         _ => None,
     }
 }
@@ -126,7 +132,8 @@ fn without_tests(tokens: Vec<Token>) -> Vec<Token> {
     let (mut keep, mut skip_to) = (Vec::new(), 0);
     for index in 0..tokens.len() {
         let rest = &tokens[index..];
-        let is_test = rest.len() >= TEST.len() && rest.iter().zip(TEST.iter()).all(|(token, word)| token.is(word));
+        let is_test = rest.len() >= TEST.len()
+            && rest.iter().zip(TEST.iter()).all(|(token, word)| token.is(word));
         if index >= skip_to && is_test {
             skip_to = index + length_of_item(rest);
         }
@@ -153,7 +160,9 @@ fn length_of_item(tokens: &[Token]) -> usize {
                 }
             }
             ";" if depth == 0 => return index + 1,
-            "use" | "static" | "type" | "=" if depth == 0 && !attribute => ends_with_semicolon = true,
+            "use" | "static" | "type" | "=" if depth == 0 && !attribute => {
+                ends_with_semicolon = true
+            }
             _ => {}
         }
     }
@@ -186,9 +195,15 @@ mod tests {
         check("#[cfg(test)]\nmod tests;\nfn f() {}", "fn f ( ) { }");
         check("#[cfg(test)] use a::{b, c}; fn f() {}", "fn f ( ) { }");
         check("#[cfg(test)] const A: [T; 1] = [T { a: 1 }]; fn f() {}", "fn f ( ) { }");
-        check("#[cfg(test)]\n#[derive(A)]\npub(crate) fn g(a: [u8; 2]) { h(); }\nfn f() {}", "fn f ( ) { }");
+        check(
+            "#[cfg(test)]\n#[derive(A)]\npub(crate) fn g(a: [u8; 2]) { h(); }\nfn f() {}",
+            "fn f ( ) { }",
+        );
         check("#[cfg(test)] impl A { fn g() { if b {} } } fn f() {}", "fn f ( ) { }");
-        check("#[cfg(target_os = \"linux\")] fn f() {}", "# [ cfg ( target_os = \" ) ] fn f ( ) { }");
+        check(
+            "#[cfg(target_os = \"linux\")] fn f() {}",
+            "# [ cfg ( target_os = \" ) ] fn f ( ) { }",
+        );
     }
 
     #[test]

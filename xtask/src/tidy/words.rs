@@ -25,22 +25,34 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Pages that a benchmark or the lab writes, and the list of changes.
-const EXCEPTIONS: &[&str] =
-    &["docs/benchmarks.md", "docs/figures.md", "docs/lab.md", "docs/emulation.md", "docs/emulation-others.md", "CHANGELOG.md"];
+const EXCEPTIONS: &[&str] = &[
+    "docs/benchmarks.md",
+    "docs/figures.md",
+    "docs/lab.md",
+    "docs/emulation.md",
+    "docs/emulation-others.md",
+    "CHANGELOG.md",
+];
 
 /// Reports the words in a page, or in a file of code of the product.
 pub fn check(name: &str, text: &str, broken: &mut Vec<String>) {
     let is_page = name.ends_with(".md");
-    let is_tested = name.contains("tests") || name.starts_with("xtask/") || name.starts_with("bench/");
+    let is_tested =
+        name.contains("tests") || name.starts_with("xtask/") || name.starts_with("bench/");
     if is_tested || EXCEPTIONS.contains(&name) {
         return;
     }
     for (index, line) in text.lines().enumerate() {
         // Names of files and options between backticks, and targets of links, are what they are.
         let plain: String = line.split('`').step_by(2).collect();
-        let prose = if is_page { plain.as_str() } else { line.split_once("//").map_or("", |(_, comment)| comment) };
+        let prose = if is_page {
+            plain.as_str()
+        } else {
+            line.split_once("//").map_or("", |(_, comment)| comment)
+        };
         let phrase = PHRASES.iter().find(|(phrase, _)| line.contains(phrase));
-        let word = WORDS.iter().find(|(word, _)| words(prose).any(|one| one.eq_ignore_ascii_case(word)));
+        let word =
+            WORDS.iter().find(|(word, _)| words(prose).any(|one| one.eq_ignore_ascii_case(word)));
         if let Some((given_up, instead)) = phrase.or(word) {
             broken.push(format!("{}:{}: \"{}\": write {}", name, index + 1, given_up, instead));
         }
@@ -49,7 +61,9 @@ pub fn check(name: &str, text: &str, broken: &mut Vec<String>) {
 
 /// Words of prose; a name of a file or an address is one word.
 fn words(prose: &str) -> impl Iterator<Item = &str> {
-    prose.split(|c: char| !(c.is_alphanumeric() || "./-_#".contains(c))).map(|word| word.trim_matches('.'))
+    prose
+        .split(|c: char| !(c.is_alphanumeric() || "./-_#".contains(c)))
+        .map(|word| word.trim_matches('.'))
 }
 
 #[cfg(test)]

@@ -38,24 +38,24 @@ pub(super) fn verify(
     if found == *mask {
         return Ok(ReadBack::AsAsked);
     }
-    let Some(allowed) = allowed(host, hierarchy.get()?, task.tid)? else {
+    let Some(allowed) = allowed_cpus(host, hierarchy.get()?, task.tid)? else {
         return Ok(ReadBack::Gone);
     };
     if !found.is_empty() && found == mask.intersection(&allowed) {
-        return Ok(ReadBack::Less(narrowed(task, mask, &found)));
+        return Ok(ReadBack::Less(report_narrowed(task, mask, &found)));
     }
     Ok(ReadBack::Other { wanted: mask.to_string(), found: found.to_string() })
 }
 
 /// The finding about a thread whose cpuset contains only a part of its planned CPUs.
-pub(crate) fn narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
+pub(crate) fn report_narrowed(task: TaskId, mask: &CpuSet, found: &CpuSet) -> Finding {
     let text = format!("{task} may use only {found} of {mask}: its cpuset contains no others");
     Finding::warning("affinity", text)
         .with_hint("widen the cpuset of its group, or plan with --avoid")
 }
 
 /// The CPUs that a thread's cpuset allows.
-pub(crate) fn allowed(
+pub(crate) fn allowed_cpus(
     host: &dyn Host,
     cpusets: Option<&Cpusets>,
     tid: Tid,
@@ -77,7 +77,7 @@ pub(super) fn revert(
     }
     let owners = past.pin_of_owner(task);
     if owners.as_ref() == Some(&now) {
-        return Ok(Reverted::Changed(pinned(task, &now, original)));
+        return Ok(Reverted::Changed(report_pinned(task, &now, original)));
     }
     let original = owners.as_ref().unwrap_or(original);
     if past.wrote_mask(task, &now, &allowed)
@@ -86,7 +86,7 @@ pub(super) fn revert(
     {
         return set(past, task, original, &allowed);
     }
-    Ok(Reverted::Changed(changed(task, &now, original)))
+    Ok(Reverted::Changed(report_change(task, &now, original)))
 }
 
 /// Restores a mask that the managing program replaced by a planned one or by the whole cpuset.
@@ -147,7 +147,7 @@ pub(super) fn restore_moved(
         let may_be_short = matches!(set, Reverted::Restored) && *mask != allowed;
         return if may_be_short { as_it_was_shown(past, task, mask) } else { Ok(set) };
     }
-    Ok(Reverted::Changed(changed(task, &now, mask)))
+    Ok(Reverted::Changed(report_change(task, &now, mask)))
 }
 
 /// The kernel hides offline CPUs in every mask. A kernel thread whose mask may have included such a
@@ -207,7 +207,7 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)
         return Ok(None);
     }
     let Some(now) = tasks::unless_gone(past.host.affinity(task.tid))? else { return Ok(None) };
-    let allowed = allowed(past.host, past.cpusets.as_ref(), task.tid)?;
+    let allowed = allowed_cpus(past.host, past.cpusets.as_ref(), task.tid)?;
     Ok(allowed.map(|allowed| (now, allowed)))
 }
 
@@ -259,7 +259,7 @@ fn without_offline(
 }
 
 /// The finding about a thread that stays on the CPUs to which its owner pinned it.
-fn pinned(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
+fn report_pinned(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
     let text = format!(
         "{task} stays on {now}: libvirt has been given this pin since Pinfold placed the thread; \
          its original {original} was not restored"
@@ -267,7 +267,7 @@ fn pinned(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
     Finding::note("affinity", text)
 }
 
-fn changed(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
+fn report_change(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
     let text = format!(
         "the mask of {task} is {now}, which Pinfold did not set; its original {original} was not \
          restored"

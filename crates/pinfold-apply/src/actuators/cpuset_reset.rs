@@ -98,7 +98,7 @@ pub(super) fn repair(
     let is_cut = group != cpusets.root()
         && past.host.exists(group)
         && !past.host.exists(&paths::cpuset_cpus(group))
-        && !past.enabled(parent)
+        && !past.has_enabled(parent)
         && past.host.exists(&control);
     if is_cut { past.host.write(&control, ENABLE) } else { Ok(()) }
 }

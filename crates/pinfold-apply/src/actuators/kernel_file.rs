@@ -109,14 +109,14 @@ pub(super) fn take(
     }
     match host.write(path, value) {
         Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
-        Err(error) => match refused(&error) {
+        Err(error) => match report_refusal(&error) {
             Some(finding) => Ok(ChangeOutcome::Refused { error, finding }),
             None => Err(error),
         },
     }
 }
 
-fn refused(error: &HostError) -> Option<Finding> {
+fn report_refusal(error: &HostError) -> Option<Finding> {
     let HostError::File { path, .. } = error else { return None };
     if is_nodes_of_others(path) {
         return write_error::of_nodes(error);
@@ -151,7 +151,7 @@ pub(crate) fn still_holds(
 
 /// What the user can do about a refused tunable; `None` for other files and errors.
 pub(crate) fn knob_hint(error: &HostError) -> Option<String> {
-    refused(error)?.hint
+    report_refusal(error)?.hint
 }
 
 pub(super) fn verify(
@@ -170,13 +170,17 @@ pub(super) fn verify(
             return Ok(ReadBack::AsAsked);
         }
         if kind(path) == Kind::Number {
-            let text = format!("{path} is {}, not the requested {}", shown(&found), shown(value));
+            let text = format!(
+                "{path} is {}, not the requested {}",
+                content_text(&found),
+                content_text(value)
+            );
             let hint = "reserve huge pages at boot, or before memory is fragmented; the driver \
                         rounds a frequency and keeps it within its limits";
             let finding = Finding::warning("kernel file", text).with_hint(hint);
-            return Ok(ReadBack::Given { value: shown(&found), finding });
+            return Ok(ReadBack::Given { value: content_text(&found), finding });
         }
-        return Ok(ReadBack::Other { wanted: shown(value), found: shown(&found) });
+        return Ok(ReadBack::Other { wanted: content_text(value), found: content_text(&found) });
     }
     if kind(path) != Kind::GrantedList {
         return Ok(ReadBack::AsAsked);
@@ -215,7 +219,7 @@ pub(super) fn revert(
         return Ok(Reverted::Nothing);
     }
     if kind == Kind::List && is_empty(original) && inherits(past, path, &now)? {
-        return Ok(Reverted::Near(inherited(path, &now)));
+        return Ok(Reverted::Near(report_inherited(path, &now)));
     }
     let ours = past.written_values(path).map(|value| same(kind, path, &now, value));
     let mut ours = ours.collect::<Result<Vec<_>, _>>()?.contains(&true);
@@ -239,8 +243,8 @@ pub(super) fn revert(
     if !ours {
         let text = format!(
             "{path} holds {:?}, which Pinfold did not write; the original {:?} was not restored",
-            shown(&now),
-            shown(original)
+            content_text(&now),
+            content_text(original)
         );
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
@@ -273,7 +277,7 @@ fn put_back(
     path: &str,
     original: &[u8],
 ) -> Result<Reverted, HostError> {
-    let value = if kind == Kind::Choice { chosen(original) } else { original };
+    let value = if kind == Kind::Choice { selected_word(original) } else { original };
     match past.host.write(path, value) {
         Err(error) if kind == Kind::List && is_empty(original) && is_full(&error) => {
             return give_all_nodes(past, path);
@@ -293,10 +297,11 @@ fn put_back(
         return Ok(Reverted::Restored);
     }
     if kind == Kind::Switched && number(&now).is_some() {
-        let text = format!("{path} was {} and is now {}", shown(original), shown(&now));
+        let text =
+            format!("{path} was {} and is now {}", content_text(original), content_text(&now));
         return Ok(Reverted::Near(Finding::note("kernel file", text)));
     }
-    Err(unexpected(path, &now, original))
+    Err(unexpected_content(path, &now, original))
 }
 
 /// Disables those controllers for a group's children that a step enabled.
@@ -310,7 +315,7 @@ fn disable_both(
     let cpu = past.written_values(path).any(|value| controller(value) == CPU);
     let first =
         if cpu { disable_cpu(past, path, group, now, original)? } else { Reverted::Nothing };
-    if !past.enabled(group) {
+    if !past.has_enabled(group) {
         return Ok(first);
     }
     let second = disable(past, path, group, now, original)?;
@@ -339,7 +344,11 @@ fn disable(
     }
     past.host.write(path, DISABLE)?;
     let now = past.host.read(path)?;
-    if has_cpuset(&now) { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
+    if has_cpuset(&now) {
+        Err(unexpected_content(path, &now, original))
+    } else {
+        Ok(Reverted::Restored)
+    }
 }
 
 /// The same for the cpu controller, whose values would be lost with it.
@@ -370,7 +379,7 @@ fn disable_cpu(
     past.host.write(path, b"-cpu")?;
     let now = past.host.read(path)?;
     let is_left = has_controller(&now, CPU);
-    if is_left { Err(unexpected(path, &now, original)) } else { Ok(Reverted::Restored) }
+    if is_left { Err(unexpected_content(path, &now, original)) } else { Ok(Reverted::Restored) }
 }
 
 fn number(bytes: &[u8]) -> Option<i64> {
@@ -379,9 +388,11 @@ fn number(bytes: &[u8]) -> Option<i64> {
 
 /// Reports a value that is no number: its writer and its effect are unknown.
 fn unreadable(path: &str, now: &[u8], original: &[u8]) -> Finding {
-    let text =
-        format!("{path} holds {:?}, which is not a number; it was left unchanged", shown(now));
-    let hint = format!("check the file; the original value was {:?}", shown(original));
+    let text = format!(
+        "{path} holds {:?}, which is not a number; it was left unchanged",
+        content_text(now)
+    );
+    let hint = format!("check the file; the original value was {:?}", content_text(original));
     Finding::warning("kernel file", text).with_hint(hint)
 }
 
@@ -395,7 +406,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
             Ok(cpusets::parse(path, found)? == cpusets::parse(path, value)?)
         }
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
-        Kind::Choice => Ok(chosen(found) == chosen(value)),
+        Kind::Choice => Ok(selected_word(found) == selected_word(value)),
         Kind::Controllers => Ok(has_controller(found, controller(value))),
         Kind::Partition | Kind::Text | Kind::Number | Kind::Knob | Kind::Switched => {
             Ok(found.trim_ascii() == value.trim_ascii())
@@ -414,7 +425,7 @@ fn mask(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {
 }
 
 /// The word in brackets, or the only word.
-fn chosen(bytes: &[u8]) -> &[u8] {
+fn selected_word(bytes: &[u8]) -> &[u8] {
     let mut words = bytes.split(u8::is_ascii_whitespace);
     let inner = words.find_map(|word| word.strip_prefix(b"[")?.strip_suffix(b"]"));
     inner.unwrap_or_else(|| bytes.trim_ascii())
@@ -434,7 +445,7 @@ fn inherits(past: &UndoContext<'_>, path: &str, now: &[u8]) -> Result<bool, Host
 fn give_all_nodes(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let all = parent_nodes(past, path)?.to_string();
     past.host.write(path, all.as_bytes())?;
-    Ok(Reverted::Near(inherited(path, all.as_bytes())))
+    Ok(Reverted::Near(report_inherited(path, all.as_bytes())))
 }
 
 fn parent_nodes(past: &UndoContext<'_>, path: &str) -> Result<CpuSet, HostError> {
@@ -443,21 +454,25 @@ fn parent_nodes(past: &UndoContext<'_>, path: &str) -> Result<CpuSet, HostError>
     cpusets::list(past.host, &paths::cpuset_mems_effective(parent))
 }
 
-fn inherited(path: &str, now: &[u8]) -> Finding {
+fn report_inherited(path: &str, now: &[u8]) -> Finding {
     let text = format!(
         "{path} was empty and is now {}, which has the same effect: this kernel does not accept an empty value while the group has tasks",
-        shown(now)
+        content_text(now)
     );
     Finding::note("cgroup cpuset", text)
 }
 
-fn unexpected(path: &str, now: &[u8], original: &[u8]) -> HostError {
+fn unexpected_content(path: &str, now: &[u8], original: &[u8]) -> HostError {
     HostError::Unexpected {
         path: path.to_owned(),
-        why: format!("holds {:?} after {:?} was written back", shown(now), shown(original)),
+        why: format!(
+            "holds {:?} after {:?} was written back",
+            content_text(now),
+            content_text(original)
+        ),
     }
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn content_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }

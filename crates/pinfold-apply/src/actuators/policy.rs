@@ -40,7 +40,7 @@ pub(super) fn revert(
         return Ok(Reverted::Nothing);
     }
     if !past.wrote_policy(task, now) && !past.has_inherited_policy(task, now) {
-        return Ok(Reverted::Changed(changed(task, now, original)));
+        return Ok(Reverted::Changed(report_change(task, now, original)));
     }
     set(past, task, original)
 }
@@ -55,7 +55,7 @@ pub(super) fn check_moved(
         None => Reverted::Gone,
         // A separate step restores it.
         Some(now) if now == original || past.wrote_policy(task, now) => Reverted::Nothing,
-        Some(now) => Reverted::Changed(changed(task, now, original)),
+        Some(now) => Reverted::Changed(report_change(task, now, original)),
     })
 }
 
@@ -102,7 +102,7 @@ fn set(past: &UndoContext<'_>, task: TaskId, policy: Policy) -> Result<Reverted,
     }
 }
 
-fn changed(task: TaskId, now: Policy, original: Policy) -> Finding {
+fn report_change(task: TaskId, now: Policy, original: Policy) -> Finding {
     Finding::warning(
         "scheduling policy",
         format!(

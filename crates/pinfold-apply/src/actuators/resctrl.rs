@@ -40,7 +40,7 @@ pub(crate) fn shares(text: &str) -> Shares {
 pub(super) fn make(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, HostError> {
     match host.make_dir(path) {
         Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
-        Err(error) => refused(host, error),
+        Err(error) => explain_refusal(host, error),
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) fn take(
         Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),
         // ESRCH refers to the thread, any other error to the group.
         Err(error) if error.errno() == Some(ESRCH) => Ok(ChangeOutcome::Gone),
-        Err(error) => refused(host, error),
+        Err(error) => explain_refusal(host, error),
     }
 }
 
@@ -81,7 +81,7 @@ const WAYS_OUT: [(ErrorKind, &str); 6] = [
     (ErrorKind::ReadOnlyFilesystem, "run it as root on the host, outside a container"),
 ];
 
-fn refused(host: &dyn Host, error: HostError) -> Result<ChangeOutcome, HostError> {
+fn explain_refusal(host: &dyn Host, error: HostError) -> Result<ChangeOutcome, HostError> {
     let HostError::File { source, .. } = &error else { return Err(error) };
     let kind = source.kind();
     let Some((_, hint)) = WAYS_OUT.iter().find(|(known, _)| *known == kind) else {

@@ -60,7 +60,7 @@ pub(super) fn revert(
     files: &[KeptFile],
     masks: &[(TaskId, CpuSet)],
 ) -> Vec<Result<Reverted, HostError>> {
-    match ended(past, masks) {
+    match have_ended(past, masks) {
         // Another machine with the same name must not be changed.
         Ok(true) => return vec![Ok(Reverted::Gone)],
         Ok(false) => {}
@@ -80,7 +80,7 @@ pub(super) fn revert(
 }
 
 /// True if a setting applied to threads and all of them have ended.
-fn ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
+fn have_ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool, HostError> {
     for (task, _) in masks {
         if tasks::is_alive(past.host, *task)? {
             return Ok(false);
@@ -111,7 +111,7 @@ fn put_back(
         return Ok(Reverted::Near(near(setting)));
     }
     if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
-        return Ok(Reverted::Changed(changed(setting, now.as_deref(), original)));
+        return Ok(Reverted::Changed(report_change(setting, now.as_deref(), original)));
     }
     let set = past.host.set_setting(setting, original);
     let put = set.and_then(|()| past.host.put_setting_files(setting, &files));
@@ -176,7 +176,7 @@ fn near(setting: &Setting) -> Finding {
     Finding::note("settings", text)
 }
 
-fn changed(setting: &Setting, now: Option<&str>, original: Option<&str>) -> Finding {
+fn report_change(setting: &Setting, now: Option<&str>, original: Option<&str>) -> Finding {
     let text = format!(
         "{setting} is {}, which Pinfold did not set; its original {} was not restored",
         now.unwrap_or("none"),

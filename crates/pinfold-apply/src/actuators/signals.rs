@@ -22,7 +22,7 @@ pub(super) fn revert(
     group: &str,
     before: &[TaskId],
 ) -> Vec<Result<Reverted, HostError>> {
-    match stopped(past, group) {
+    match stopped_processes(past, group) {
         Ok(found) => {
             let ours = found.into_iter().filter(|task| !before.contains(task));
             let answers: Vec<_> = ours.map(|task| go_on(past, task)).collect();
@@ -38,7 +38,7 @@ fn go_on(past: &UndoContext<'_>, task: TaskId) -> Result<Reverted, HostError> {
 }
 
 /// The processes that are stopped now, without duplicates.
-fn stopped(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
+fn stopped_processes(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>, HostError> {
     let mut found = BTreeMap::new();
     for pid in members(past.host, group)? {
         if let Some(stat) = tasks::stat(past.host, pid)? {

@@ -51,7 +51,7 @@ impl<'a> UndoContext<'a> {
             record,
             steps: record.steps().map(|(_, step)| step).collect(),
             threads: &record.header.threads,
-            given: given(record).collect(),
+            given: normalized_files(record).collect(),
         })
     }
 
@@ -89,7 +89,7 @@ impl<'a> UndoContext<'a> {
     }
 
     /// True if a step enabled the controller for the children of a group.
-    pub(super) fn enabled(&self, group: &str) -> bool {
+    pub(super) fn has_enabled(&self, group: &str) -> bool {
         let path = paths::cgroup_subtree_control(group);
         self.written_values(&path).any(|value| value == ENABLE)
     }
@@ -254,7 +254,7 @@ impl<'a> UndoContext<'a> {
     }
 
     /// Tasks whose mask was set, by Pinfold or by a managing program.
-    pub(crate) fn masked(&self) -> impl Iterator<Item = TaskId> {
+    pub(crate) fn masked_tasks(&self) -> impl Iterator<Item = TaskId> {
         self.masks().map(|(task, ..)| task)
     }
 
@@ -305,9 +305,9 @@ impl<'a> UndoContext<'a> {
     }
 }
 
-fn given(record: &Record) -> impl Iterator<Item = (&str, &str)> {
+fn normalized_files(record: &Record) -> impl Iterator<Item = (&str, &str)> {
     record.steps().filter_map(|(index, step)| {
         let (path, _) = step.change.as_write_file()?;
-        Some((path, record.given(index)?))
+        Some((path, record.normalized_value(index)?))
     })
 }

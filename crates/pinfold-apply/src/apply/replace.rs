@@ -138,7 +138,7 @@ pub fn difference(
     Ok(Difference {
         undone: undone.map(|(_, step)| step.clone()).collect(),
         steps: comparison.missing()?,
-        findings: comparison.needed()?.findings,
+        findings: comparison.plan_all()?.findings,
     })
 }
 
@@ -195,7 +195,7 @@ struct Comparison<'c> {
 
 impl Comparison<'_> {
     /// All steps of the plan on a host on which the placement has set nothing.
-    fn needed(&self) -> Result<Planned, Failure> {
+    fn plan_all(&self) -> Result<Planned, Failure> {
         let Self { host, clock, record, hierarchy, request, ref others } = *self;
         let state = HostState::read(host, hierarchy, request.target())?;
         let state = state.next_to(others)?.without(record)?;
@@ -218,7 +218,7 @@ impl Comparison<'_> {
     /// The steps that are needed and not so yet.
     fn missing(&self) -> Result<Vec<Step>, Failure> {
         let mut missing = Vec::new();
-        for step in self.needed()?.steps {
+        for step in self.plan_all()?.steps {
             let left = &self.request.target().left;
             if !is_left(self.host, left, &step)? && !self.is_so(&step)? {
                 missing.push(step);
@@ -243,7 +243,7 @@ impl Comparison<'_> {
     /// The numbers of the steps that the plan does not need.
     fn stale(&self) -> Result<BTreeSet<usize>, Failure> {
         let record = self.record;
-        let needed = self.needed()?;
+        let needed = self.plan_all()?;
         let version = self.hierarchy.get()?.map(Cpusets::version);
         let partition = format!("/{}", partition_name(&group_name(record.header.vm)));
         let mut unneeded: BTreeSet<&str> = groups(record).collect();

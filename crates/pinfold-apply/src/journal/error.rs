@@ -51,7 +51,10 @@ pub enum JournalError {
     },
     /// The journal's numbers, times and paths are valid in another namespace; nothing of it was
     /// executed.
-    #[error("journal {id} was written in another {} namespace ({noted}, here {here})", shown(kind))]
+    #[error(
+        "journal {id} was written in another {} namespace ({noted}, here {here})",
+        namespace_name(kind)
+    )]
     OtherNamespace {
         /// ID of the journal.
         id: String,
@@ -159,6 +162,6 @@ fn is_full(error: &HostError) -> bool {
 }
 
 /// The name of a kind of namespace as manual pages spell it.
-fn shown(kind: &str) -> &str {
+fn namespace_name(kind: &str) -> &str {
     if kind == "pid" { "PID" } else { kind }
 }

@@ -156,7 +156,7 @@ impl Marks {
         act: impl Fn(&Mark) -> Result<(), JournalError>,
     ) -> Result<Vec<String>, JournalError> {
         let mut found = Vec::new();
-        for (folder, name, _, ()) in self.noted(host, void)? {
+        for (folder, name, _, ()) in self.judge_marks(host, void)? {
             let Ok(mark) = lock(folder, name, "") else { continue };
             let names = names_here(host)?;
             if void(host, &mark.read()?, names.task(&mark.name))?.is_some() {
@@ -169,15 +169,17 @@ impl Marks {
 
     /// Paths of the active journals that the own marks name.
     pub(super) fn active(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
-        Ok(self.noted(host, active)?.into_iter().map(|(_, _, journal, ())| journal).collect())
+        Ok(self.judge_marks(host, active)?.into_iter().map(|(_, _, journal, ())| journal).collect())
     }
 
     /// The active placements of this user whose journal is missing or wrong.
-    pub(super) fn lost(&self, host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
+    pub(super) fn find_lost(&self, host: &dyn Host) -> Result<Vec<LostPlacement>, JournalError> {
         let names = names_here(host)?;
-        let lost = self.noted(host, lost)?.into_iter().filter_map(|(_, name, journal, reason)| {
-            Some(LostPlacement { process: names.task(&name)?, journal, reason })
-        });
+        let lost = self.judge_marks(host, lost_reason)?.into_iter().filter_map(
+            |(_, name, journal, reason)| {
+                Some(LostPlacement { process: names.task(&name)?, journal, reason })
+            },
+        );
         Ok(lost.collect())
     }
 
@@ -189,7 +191,7 @@ impl Marks {
         directory: &str,
     ) -> Result<(), JournalError> {
         let own = names_here(host)?.name(task);
-        for (_, name, journal, ()) in self.noted(host, active)? {
+        for (_, name, journal, ()) in self.judge_marks(host, active)? {
             if name == own && !journal.starts_with(&format!("{directory}/")) {
                 return Err(JournalError::Placed { pid: task.tid, journal });
             }
@@ -200,7 +202,7 @@ impl Marks {
     /// Removes the marks of a process whose journal is missing or wrong.
     pub(super) fn remove_lost(&self, host: &dyn Host, task: TaskId) -> Result<(), JournalError> {
         let own = names_here(host)?.name(task);
-        for (folder, name, _, _) in self.noted(host, lost)? {
+        for (folder, name, _, _) in self.judge_marks(host, lost_reason)? {
             if name == own {
                 lock(folder, name, &id_of(task))?.remove()?;
             }
@@ -210,7 +212,7 @@ impl Marks {
 
     /// The own marks for which `judge` has an answer: their directory, name, journal, and the
     /// answer.
-    fn noted<T>(
+    fn judge_marks<T>(
         &self,
         host: &dyn Host,
         judge: Judge<T>,
@@ -375,8 +377,8 @@ fn held_by(
         return Ok(None);
     }
     let journal = noted.to_owned();
-    Ok(match named(host, noted)? {
-        Named::Active => Some(placed(task.tid, journal, own.path)),
+    Ok(match read_named(host, noted)? {
+        Named::Active => Some(placed_error(task.tid, journal, own.path)),
         Named::Lost(reason) => {
             Some(JournalError::Lost(LostPlacement { process: task, journal, reason }))
         }
@@ -389,7 +391,7 @@ fn void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<Option<()>
     if noted.is_empty() {
         return Ok(None);
     }
-    let is_void = match named(host, noted)? {
+    let is_void = match read_named(host, noted)? {
         Named::Active => false,
         Named::Ended => true,
         Named::Lost(_) => match task {
@@ -402,22 +404,22 @@ fn void(host: &dyn Host, noted: &str, task: Option<TaskId>) -> Result<Option<()>
 
 /// The judge of marks that name an active journal.
 fn active(host: &dyn Host, noted: &str, _: Option<TaskId>) -> Result<Option<()>, JournalError> {
-    Ok((!noted.is_empty() && named(host, noted)? == Named::Active).then_some(()))
+    Ok((!noted.is_empty() && read_named(host, noted)? == Named::Active).then_some(()))
 }
 
 /// The reason for a mark of a live process whose journal is missing or wrong.
-fn lost(
+fn lost_reason(
     host: &dyn Host,
     noted: &str,
     task: Option<TaskId>,
 ) -> Result<Option<LostReason>, JournalError> {
     let Some(task) = task.filter(|_| !noted.is_empty()) else { return Ok(None) };
-    let Named::Lost(reason) = named(host, noted)? else { return Ok(None) };
+    let Named::Lost(reason) = read_named(host, noted)? else { return Ok(None) };
     Ok(tasks::is_alive(host, task).map_err(JournalError::Host)?.then_some(reason))
 }
 
 /// The error about a process that belongs to the journal `noted`, for the journal at `journal`.
-fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
+fn placed_error(pid: Tid, noted: String, journal: &str) -> JournalError {
     match (noted.rsplit_once('/'), journal.rsplit_once('/')) {
         (Some((folder, name)), Some((own, _))) if folder == own => {
             let id = name.strip_suffix(SUFFIX).unwrap_or(name).to_owned();
@@ -427,7 +429,7 @@ fn placed(pid: Tid, noted: String, journal: &str) -> JournalError {
     }
 }
 
-fn named(host: &dyn Host, journal: &str) -> Result<Named, JournalError> {
+fn read_named(host: &dyn Host, journal: &str) -> Result<Named, JournalError> {
     if !files::exists(journal) {
         return Ok(Named::Lost(LostReason::Missing));
     }

@@ -308,7 +308,7 @@ impl Record {
 
     /// The number that the kernel set instead of the one that a step requested, if it differs.
     #[must_use]
-    pub fn given(&self, step: usize) -> Option<&str> {
+    pub fn normalized_value(&self, step: usize) -> Option<&str> {
         self.entries.iter().find_map(|entry| match entry {
             Entry::Outcome { index, outcome: Outcome::Done, detail } if *index == step => {
                 detail.as_deref()

@@ -13,7 +13,7 @@ use pinfold_model::{
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
 use super::*;
-use crate::{ApplyError, apply, plan_steps, undo, unobserved};
+use crate::{ApplyError, apply, no_observer, plan_steps, undo};
 
 /// A state directory whose disk accepts only a given number of further writes.
 struct FullDisk {
@@ -151,7 +151,7 @@ fn a_full_disk_stops_the_step_and_takes_back_what_was_done() {
             let journals = Journals::over(disk.clone(), &clock);
             let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
             let mut journal = journals.begin(&host, &new).unwrap();
-            let Err(error) = apply(&host, &plan, &target, &mut journal, &mut unobserved()) else {
+            let Err(error) = apply(&host, &plan, &target, &mut journal, &mut no_observer()) else {
                 break;
             };
             assert!(matches!(error, ApplyError::NotJournalled { .. }), "{error}");
@@ -182,7 +182,7 @@ fn a_header_that_does_not_fit_is_an_error_and_leaves_no_journal() {
     let journals = Journals::over(disk, &clock);
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
-    let error = apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap_err();
+    let error = apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap_err();
     assert!(error.hint().unwrap().contains("space"), "{error}");
     assert!(error.undone().unwrap().is_complete(), "{error}");
     assert_eq!(before, host.snapshot());
@@ -201,7 +201,7 @@ fn text() -> String {
         supervised: false,
     };
     let mut journal = journals.begin(&host, &new).unwrap();
-    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     assert!(undo(&host, &mut journal).is_complete());
     String::from_utf8(journal.bytes.clone()).unwrap()
 }
@@ -389,7 +389,7 @@ fn is_read_and_taken_back(text: &str, supervised: bool) {
     let journals = Journals::over(Arc::new(inner), &clock);
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
     let mut journal = journals.begin(&host, &new).unwrap();
-    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     drop(journal);
     journals.files.replace("500-1500.jsonl", text.as_bytes()).unwrap();
     let mut journal = journals.reopen("500-1500").unwrap().unwrap();
@@ -411,7 +411,7 @@ fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
     let journals = Journals::over(Arc::new(inner), &clock);
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
     let mut journal = journals.begin(&host, &new).unwrap();
-    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     drop(journal);
     let applied = host.snapshot();
     let text = String::from_utf8(journals.files.read("500-1500.jsonl").unwrap()).unwrap();
@@ -447,7 +447,7 @@ fn a_thread_or_group_that_is_hidden_is_never_called_gone() {
         let journals = Journals::over(Arc::new(inner), &clock);
         let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: true };
         let mut journal = journals.begin(&host, &new).unwrap();
-        apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
         // ENOENT, as when another file system is mounted over the path.
         host.fail_on(hidden, 2);
         let report = undo(&host, &mut journal);
@@ -466,7 +466,7 @@ fn each_placement_of_a_machine_has_a_journal_of_its_own() {
     for id in ["500-1500", "500-1500-2", "500-1500-3"] {
         let mut journal = journals.begin(&host, &new).unwrap();
         assert_eq!(journal.record().header.id, id);
-        apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
         assert!(matches!(journals.begin(&host, &new), Err(JournalError::Busy { .. })));
         drop(journal);
         let active = journals.begin(&host, &new).map(|_| ()).unwrap_err();
@@ -586,7 +586,7 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     let mut journal = first.begin(&host, &new).unwrap();
     let busy = second.begin(&host, &new).map(|_| ()).unwrap_err();
     assert!(matches!(busy, JournalError::Busy { .. }), "while the first is at work: {busy}");
-    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     drop(journal);
     let placed = second.begin(&host, &new).map(|_| ()).unwrap_err();
     let JournalError::Placed { journal, .. } = &placed else { panic!("{placed}") };
@@ -599,13 +599,13 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     // by a mount namespace, still holds its machine.
     drop(second.begin(&host, &new).unwrap());
     let mut journal = first.begin(&host, &new).unwrap();
-    apply(&host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     drop((journal, a));
     let lost = second.begin(&host, &new).map(|_| ()).unwrap_err();
     assert!(matches!(lost, JournalError::Lost(_)), "{lost}");
     assert!(lost.to_string().contains("process 500 is placed already, and the journal"), "{lost}");
     assert!(lost.hint().unwrap().contains("undo --reset 500"), "{lost}");
-    let found = second.marks.as_ref().unwrap().lost(&host).unwrap();
+    let found = second.marks.as_ref().unwrap().find_lost(&host).unwrap();
     let [LostPlacement { process, .. }] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(process.tid, Tid(500));
     second.marks.as_ref().unwrap().remove_lost(&host, *process).unwrap();
@@ -741,7 +741,7 @@ fn placements_of_several_state_folders_leave_nothing_in_any_order() {
             let new = NewJournal { vm_name: "a", plan: "{}", target: &target, supervised: false };
             let mut journal = journals.begin(&host, &new).unwrap();
             let steps = vec![step(&host, ["1", "2", "0"][number as usize])];
-            crate::take_steps(&host, steps, &mut journal, &mut unobserved()).unwrap();
+            crate::take_steps(&host, steps, &mut journal, &mut no_observer()).unwrap();
         }
         for place in order {
             let id = format!("{}-{}", 500 + place, 1500 + place);

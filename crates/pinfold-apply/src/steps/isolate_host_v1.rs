@@ -71,7 +71,7 @@ fn move_members(
     }
     let cpus = builder.plan.housekeeping.intersection(&cpusets.effective(builder.state, group)?);
     if cpus.is_empty() {
-        builder.left(group, "it has no housekeeping CPU");
+        builder.report_left(group, "it has no housekeeping CPU");
         return Ok(());
     }
     let ours = paths::cgroup_file(group, &name);
@@ -102,9 +102,9 @@ fn shrink_tree(
         confined &= shrink_tree(builder, cpusets, &child)?;
     }
     let path = paths::cpuset_cpus(group);
-    let original = builder.state.required(&path)?;
+    let original = builder.state.read_required(&path)?;
     let own = cpusets::parse(&path, &original)?;
-    let reserved = builder.reserved(cpusets, group)?;
+    let reserved = builder.reserved_cpus(cpusets, group)?;
     let allowed = builder.plan.housekeeping.union(&reserved);
     let cpus: CpuSet = own.intersection(&allowed);
     if cpus == own {
@@ -112,7 +112,7 @@ fn shrink_tree(
     }
     if cpus.is_empty() {
         let whose = if group.contains(GROUP_PREFIX) { "it is Pinfold's and " } else { "it " };
-        builder.left(group, &format!("{whose}has no housekeeping CPU"));
+        builder.report_left(group, &format!("{whose}has no housekeeping CPU"));
         return Ok(false);
     }
     if !confined {

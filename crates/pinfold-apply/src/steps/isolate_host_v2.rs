@@ -110,7 +110,7 @@ fn shrink(
     parent: &str,
     group: &str,
 ) -> Result<(), ApplyError> {
-    let reserved = builder.reserved(cpusets, group)?;
+    let reserved = builder.reserved_cpus(cpusets, group)?;
     let allowed = builder.plan.housekeeping.union(&reserved);
     let path = paths::cpuset_cpus(group);
     // The file does not exist before the controller is enabled, and is empty then.
@@ -123,11 +123,11 @@ fn shrink(
     // If the list and the parent's CPUs are disjoint, the kernel treats it as "inherit" without an
     // error.
     if cpus.is_disjoint(&cpusets.effective(builder.state, parent)?) {
-        builder.left(group, "it has no housekeeping CPU");
+        builder.report_left(group, "it has no housekeeping CPU");
         return Ok(());
     }
     if is_partition(builder, group)? {
-        builder.left(group, "it is a partition that Pinfold did not create");
+        builder.report_left(group, "it is a partition that Pinfold did not create");
         return Ok(());
     }
     report_undo(builder, cpusets, parent, group, &original)?;

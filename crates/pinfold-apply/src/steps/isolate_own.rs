@@ -69,7 +69,7 @@ fn by_group(
         return Ok(());
     }
     if cpus.is_empty() {
-        builder.left(parent, "it has no housekeeping CPU");
+        builder.report_left(parent, "it has no housekeeping CPU");
         return Ok(());
     }
     if cpusets.version() == Version::V2 {
@@ -111,12 +111,12 @@ fn by_masks(builder: &mut StepBuilder<'_>, own: &[Tid]) -> Result<(), ApplyError
         for tid in builder.state.threads_of(*pid)? {
             let Some(stat) = builder.state.stat(tid)? else { continue };
             let Some(now) = builder.state.mask(tid)? else { continue };
-            let Some(allowed) = builder.state.allowed(tid)? else {
+            let Some(allowed) = builder.state.allowed_cpus(tid)? else {
                 continue;
             };
             let mask = builder.plan.housekeeping.intersection(&allowed);
             if mask.is_empty() {
-                builder.left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
+                builder.report_left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
             } else if !now.is_subset(&mask) {
                 builder.affinity(stat.task(), &mask, || REASON.to_owned())?;
             }

@@ -43,7 +43,7 @@ pub(super) fn make(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     }
     let pus = builder.plan.exclusive.clone();
-    let group = threaded(builder, cpusets, &above, &pus)?;
+    let group = make_threaded(builder, cpusets, &above, &pus)?;
     enter(builder, cpusets, &group, &above, threads)?;
     if remote {
         for group in cpusets.lineage(&above).iter().skip(1).chain([&group]) {
@@ -165,7 +165,7 @@ fn has_remote(builder: &StepBuilder<'_>, cpusets: &Cpusets) -> Result<bool, Appl
 }
 
 /// Makes the threaded group with its CPUs, and enables the controller for it.
-fn threaded(
+fn make_threaded(
     builder: &mut StepBuilder<'_>,
     cpusets: &Cpusets,
     above: &str,
@@ -220,7 +220,7 @@ fn enter(
         }
         // The threads are in this group by then, even if an earlier step moves the machine there.
         // Threads created in the partition return to it too when the partition is removed.
-        let home = cpusets.below(above);
+        let home = cpusets.relative_path(above);
         for state in &mut states {
             state.group.clone_from(&home);
         }

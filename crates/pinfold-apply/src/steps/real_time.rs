@@ -146,7 +146,7 @@ fn isolated(state: &HostState<'_>, cpusets: &Cpusets, group: &str) -> Result<Cpu
 /// Gives the threads' groups run time if they have none.
 fn run_time(builder: &mut StepBuilder<'_>, tids: &[Tid]) -> Result<(), ApplyError> {
     let mounts = paths::own_mountinfo();
-    let text = builder.state.required(&mounts)?;
+    let text = builder.state.read_required(&mounts)?;
     let text = String::from_utf8_lossy(&text);
     let mounts = mountinfo::parse(&text).map_err(|error| error.at(&mounts))?;
     let Some(mount) = mountinfo::v1_mount(&mounts, CONTROLLER) else { return Ok(()) };
@@ -205,7 +205,7 @@ fn give(
         return Err(Refusal::ReadOnly { path: mount.mount.path.clone() }.into());
     }
     let above = group.rsplit_once('/').map_or(group, |(above, _)| above);
-    let left = left(builder, above, group, given)?;
+    let left = remaining_runtime(builder, above, group, given)?;
     if left <= 0 {
         return Err(Refusal::NoRunTime { group: group.to_owned(), above: above.to_owned() }.into());
     }
@@ -216,7 +216,7 @@ fn give(
 }
 
 /// Remaining run time of a group for a child group, in microseconds of the child's period.
-fn left(
+fn remaining_runtime(
     builder: &StepBuilder<'_>,
     above: &str,
     group: &str,

@@ -124,16 +124,16 @@ impl<'a> StepBuilder<'a> {
         reason: impl FnOnce() -> String,
     ) -> Result<(), ApplyError> {
         let Some(original) = self.state.mask(task.tid)? else {
-            self.gone(task);
+            self.add_gone(task);
             return Ok(());
         };
         if original == *mask {
             return Ok(());
         }
         if original.is_subset(mask) {
-            let allowed = self.state.allowed(task.tid)?;
+            let allowed = self.state.allowed_cpus(task.tid)?;
             if allowed.is_some_and(|allowed| mask.intersection(&allowed) == original) {
-                self.find(actuators::narrowed(task, mask, &original));
+                self.find(actuators::report_narrowed(task, mask, &original));
                 return Ok(());
             }
         }
@@ -188,16 +188,16 @@ impl<'a> StepBuilder<'a> {
         let Ok(mask) = CpuSet::parse_list(&kept.value) else { return Ok(false) };
         for task in tasks {
             let Some(now) = self.state.mask(task.tid)? else {
-                self.gone(*task);
+                self.add_gone(*task);
                 continue;
             };
             if now == mask {
                 continue;
             }
-            let allowed = self.state.allowed(task.tid)?;
+            let allowed = self.state.allowed_cpus(task.tid)?;
             match allowed {
                 Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
-                    self.find(actuators::narrowed(*task, &mask, &now));
+                    self.find(actuators::report_narrowed(*task, &mask, &now));
                 }
                 Some(_) | None => return Ok(true),
             }
@@ -223,7 +223,7 @@ impl<'a> StepBuilder<'a> {
         Ok(())
     }
 
-    pub(super) fn gone(&mut self, task: TaskId) {
+    pub(super) fn add_gone(&mut self, task: TaskId) {
         self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
     }
 
@@ -334,23 +334,27 @@ impl<'a> StepBuilder<'a> {
 
     /// The CPUs outside of this plan to which members of a group, and of those below it, are
     /// pinned: those of another placement. They stay theirs.
-    pub(super) fn reserved(&self, cpusets: &Cpusets, group: &str) -> Result<CpuSet, HostError> {
+    pub(super) fn reserved_cpus(
+        &self,
+        cpusets: &Cpusets,
+        group: &str,
+    ) -> Result<CpuSet, HostError> {
         let mut reserved = CpuSet::new();
-        if self.state.placed.is_empty() || self.elsewhere(cpusets)?.is_empty() {
+        if self.state.placed.is_empty() || self.other_cpus(cpusets)?.is_empty() {
             return Ok(reserved);
         }
         for tid in cpusets.members(self.state, group)? {
             reserved.add(&self.reserved_of(cpusets, tid)?);
         }
         for child in cpusets.children(self.state, group)? {
-            reserved.add(&self.reserved(cpusets, &child)?);
+            reserved.add(&self.reserved_cpus(cpusets, &child)?);
         }
         Ok(reserved)
     }
 
     /// The same for one member: a thread in v1, a process in v2.
     fn reserved_of(&self, cpusets: &Cpusets, member: Tid) -> Result<CpuSet, HostError> {
-        let (mut reserved, elsewhere) = (CpuSet::new(), self.elsewhere(cpusets)?);
+        let (mut reserved, elsewhere) = (CpuSet::new(), self.other_cpus(cpusets)?);
         if self.state.placed.is_empty() || elsewhere.is_empty() {
             return Ok(reserved);
         }
@@ -411,7 +415,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     /// The CPUs that are neither the host's nor the machine's.
-    fn elsewhere(&self, cpusets: &Cpusets) -> Result<CpuSet, HostError> {
+    fn other_cpus(&self, cpusets: &Cpusets) -> Result<CpuSet, HostError> {
         let all = cpusets.effective(self.state, cpusets.root())?;
         Ok(all.difference(&self.plan.housekeeping).difference(&self.plan.exclusive))
     }
@@ -457,7 +461,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     /// Reports a group that cannot be excluded, because it has no housekeeping CPU.
-    pub(super) fn left(&mut self, group: &str, why: &str) {
+    pub(super) fn report_left(&mut self, group: &str, why: &str) {
         let text = format!("{group} is left unchanged: {why}");
         self.find(
             Finding::warning("isolation", text)

@@ -31,7 +31,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
         }
         // Without cgroups, libvirt sets the emulator's mask for the first thread only.
         let is_first = *role != Role::Emulator || *task == builder.vm;
-        match builder.target.kept(role).filter(|_| is_first) {
+        match builder.target.setting_for(role).filter(|_| is_first) {
             Some(kept) => {
                 let followers = followers(role, &threads);
                 builder.setting(kept, &[*task], &followers, ask)?;
@@ -96,7 +96,7 @@ pub(super) fn in_order(builder: &mut StepBuilder<'_>) -> Result<Vec<(TaskId, Rol
         if listed.binary_search(&task.tid).is_ok() || builder.state.is_alive(task)? {
             placed.push((task, role));
         } else {
-            builder.gone(task);
+            builder.add_gone(task);
         }
     }
     for tid in listed {

@@ -53,7 +53,8 @@ impl<'h> LikelyCause<'h> {
             None => None,
         };
         if let Undo::SetAffinity { original, .. } = undo
-            && actuators::allowed(self.host, cpusets.as_ref(), task.tid)?.as_ref() == Some(original)
+            && actuators::allowed_cpus(self.host, cpusets.as_ref(), task.tid)?.as_ref()
+                == Some(original)
         {
             let name = group.as_deref().unwrap_or("all CPUs that are online");
             known.push(format!(
@@ -65,7 +66,7 @@ impl<'h> LikelyCause<'h> {
         {
             known.push(format!("it was moved from {before} to {now}"));
         }
-        self.reported(known, group.as_deref())
+        self.report_writers(known, group.as_deref())
     }
 
     /// For a thread that stays where another program moved it.
@@ -83,10 +84,14 @@ impl<'h> LikelyCause<'h> {
 
     /// For a group whose files have changed.
     pub(super) fn of_group(&self, group: Option<&str>) -> Result<String, HostError> {
-        self.reported(Vec::new(), group)
+        self.report_writers(Vec::new(), group)
     }
 
-    fn reported(&self, mut known: Vec<String>, group: Option<&str>) -> Result<String, HostError> {
+    fn report_writers(
+        &self,
+        mut known: Vec<String>,
+        group: Option<&str>,
+    ) -> Result<String, HostError> {
         if let Some(unit) = group.and_then(|group| self.unit_of(group)) {
             known.push(format!("systemd keeps the group as {unit}"));
         }

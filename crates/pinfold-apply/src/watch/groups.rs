@@ -94,8 +94,8 @@ impl Groups {
             events.push(WatchEvent::Groups {
                 clue: clues.of_group(group)?,
                 what: path,
-                before: shown(before),
-                after: after.map_or_else(|| "gone".to_owned(), shown),
+                before: content_text(before),
+                after: after.map_or_else(|| "gone".to_owned(), content_text),
             });
         }
         Ok(events)
@@ -120,6 +120,6 @@ fn read(host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
     Ok(tasks::unless_gone(host.read_text(path))?.map(|text| text.trim_end().to_owned()))
 }
 
-fn shown(text: String) -> String {
+fn content_text(text: String) -> String {
     if text.is_empty() { "nothing of its own".to_owned() } else { text }
 }

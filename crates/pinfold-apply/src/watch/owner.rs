@@ -101,7 +101,7 @@ impl Watcher {
         if is_new && original(record, step).is_some_and(|first| first == found) {
             return Ok(false);
         }
-        let Some(all) = allowed(host, task.tid)? else { return Ok(true) };
+        let Some(all) = allowed_cpus(host, task.tid)? else { return Ok(true) };
         // A cpuset that takes some of the planned CPUs.
         let is_cut = planned_cpus(step).is_some_and(|cpus| cpus.intersection(&all) == found);
         Ok(!is_cut && (!(is_new || self.was_regrouped) || all != found))
@@ -124,7 +124,7 @@ impl Watcher {
         let is_planned = self.plan.threads().any(|(_, thread)| thread.pus == found);
         let mut firsts = record.steps().filter_map(|(_, step)| present_cpus(step));
         let is_first = firsts.any(|first| first == found);
-        Ok(!is_planned && !is_first && allowed(host, task.tid)? != Some(found))
+        Ok(!is_planned && !is_first && allowed_cpus(host, task.tid)? != Some(found))
     }
 
     /// Leaves threads where their owner moved them if the plan cannot follow, because it has the
@@ -143,7 +143,7 @@ impl Watcher {
         let single = moved.iter().filter(|(_, (role, cpus))| {
             vnode.kind == VnodeKind::ProcessGroup
                 || !(role.is_of_one_thread()
-                    || self.target.kept(role).is_some()
+                    || self.target.setting_for(role).is_some()
                     || follows(role, cpus))
         });
         let single: Vec<TaskId> = single.map(|(task, _)| *task).collect();
@@ -155,8 +155,8 @@ impl Watcher {
     }
 }
 
-fn allowed(host: &dyn Host, tid: Tid) -> Result<Option<CpuSet>, HostError> {
-    actuators::allowed(host, Cpusets::find(host)?.as_ref(), tid)
+fn allowed_cpus(host: &dyn Host, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+    actuators::allowed_cpus(host, Cpusets::find(host)?.as_ref(), tid)
 }
 
 /// The CPUs that a step sets.
@@ -191,7 +191,8 @@ pub(crate) fn is_left(
             if left.contains(task) =>
         {
             let cpusets = Cpusets::find(host)?;
-            let allowed = tasks::unless_gone(actuators::allowed(host, cpusets.as_ref(), task.tid))?;
+            let allowed =
+                tasks::unless_gone(actuators::allowed_cpus(host, cpusets.as_ref(), task.tid))?;
             Ok(allowed.flatten().is_none_or(|all| all != *original || !mask.is_subset(&all)))
         }
         (Change::WriteSetting { tasks, .. }, Undo::WriteSetting { masks, .. }) => {

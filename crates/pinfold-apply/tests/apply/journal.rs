@@ -52,7 +52,7 @@ fn left_behind_is_what_its_supervisor_or_a_restart_left_and_what_was_broken_off(
         let (case, bench) = (v1(), Bench::new());
         let new = NewJournal { supervised, ..new(&case) };
         let mut journal = bench.journals().begin(&case.host, &new).unwrap();
-        let mut all = pinfold_apply::unobserved();
+        let mut all = pinfold_apply::no_observer();
         apply(&case.host, &case.plan, &case.target, &mut journal, &mut all).unwrap();
         drop(journal);
         assert!(!is_left(&case, &bench), "its Pinfold lives");

@@ -2,8 +2,8 @@
 
 use crate::common::{Bench, assert_same};
 use pinfold_apply::{
-    NewJournal, Replacement, Target, UndoReport, apply, plan_steps_beside, replace, undo,
-    unobserved,
+    NewJournal, Replacement, Target, UndoReport, apply, no_observer, plan_steps_beside, replace,
+    undo,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Step, Tid, Tuning};
@@ -57,7 +57,7 @@ fn place(bench: &Bench, host: &SimHost, pid: u32, plan: &Plan) -> Vec<Step> {
     let target = target(host, pid);
     let new = NewJournal { vm_name: "vm", plan: "{}", target: &target, supervised: false };
     let mut journal = bench.journals().begin(host, &new).unwrap();
-    apply(host, plan, &target, &mut journal, &mut unobserved()).unwrap().steps
+    apply(host, plan, &target, &mut journal, &mut no_observer()).unwrap().steps
 }
 
 fn revert(bench: &Bench, host: &SimHost, pid: u32) -> UndoReport {
@@ -196,17 +196,17 @@ fn tunables_are_replaced_in_both_directions() {
         };
         let journals = bench.journals();
         let mut journal = journals.begin(&host, &new).unwrap();
-        apply(&host, &plans[0], &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&host, &plans[0], &target, &mut journal, &mut no_observer()).unwrap();
         let alone = |plan: &Plan| {
             let host = knobs(crate::common::v2_builder()).build();
             let bench = Bench::new();
             let mut journal = bench.journals().begin(&host, &new).unwrap();
-            apply(&host, plan, &target, &mut journal, &mut unobserved()).unwrap();
+            apply(&host, plan, &target, &mut journal, &mut no_observer()).unwrap();
             host.snapshot()
         };
         for plan in [&plans[1], &bare, &plans[0]] {
             let replacement = Replacement { plan, text: crate::common::PLAN_TEXT, target: &target };
-            replace(&host, replacement, &mut journal, &mut unobserved()).unwrap();
+            replace(&host, replacement, &mut journal, &mut no_observer()).unwrap();
             assert_same(&alone(plan), &host, &format!("{first} then {second}"));
         }
         let report = undo(&host, &mut journal);

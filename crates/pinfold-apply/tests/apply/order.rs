@@ -7,8 +7,8 @@ use crate::common::{Bench, Case, PLAN_TEXT, VM, alone, assert_same, pin, plan, s
 use crate::common::{v1, v1_forgetful, v2_builder, v2_forgetful, v2_in_root};
 use pinfold_apply::order::{Move, Turn, turns};
 use pinfold_apply::{
-    Event, ManagedSetting, NotReplaced, Point, Replacement, Rules, Target, replace, undo_observed,
-    unobserved,
+    Event, ManagedSetting, NotReplaced, Point, Replacement, Rules, Target, no_observer, replace,
+    undo_observed,
 };
 use pinfold_host::{Host as _, HostMut as _};
 use pinfold_model::{CpuSet, IsolationScope, Lifetime, Plan, PuId, Role, ThreadPlan, Tid};
@@ -216,7 +216,7 @@ fn a_replacement_shares_no_exclusive_cpu() {
         match killed {
             Ok(_) => {}
             Err(NotReplaced::Abandoned) => {
-                replace(&case.host, replacement, &mut journal, &mut unobserved()).unwrap();
+                replace(&case.host, replacement, &mut journal, &mut no_observer()).unwrap();
             }
             Err(error) => panic!("{what}: {error}"),
         }

@@ -2,8 +2,8 @@
 
 use crate::common::{Bench, Case, VM, assert_same, break_at, set};
 use pinfold_apply::{
-    ApplyError, Extent, Point, Refusal, Replacement, Roles, WatchEvent, Watcher, plan_steps,
-    replace, status, unobserved, vanished,
+    ApplyError, Extent, Point, Refusal, Replacement, Roles, WatchEvent, Watcher, find_vanished,
+    no_observer, plan_steps, replace, status,
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::tunables::partition;
@@ -105,7 +105,7 @@ fn a_partition_is_replaced() {
             let replacement =
                 Replacement { plan: &second.plan, text: "{}", target: &second.target };
             let mut journal = bench.reopen(&first);
-            replace(host, replacement, &mut journal, &mut unobserved())
+            replace(host, replacement, &mut journal, &mut no_observer())
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             drop(journal);
             assert_eq!(group_of(host, 501), group_of(&alone.host, 501), "{what}");
@@ -414,7 +414,7 @@ fn a_group_that_vanishes_is_named_and_nothing_else_is_lost() {
     let (bench, before) = (Bench::new(), case.host.snapshot());
     bench.apply(&case).unwrap();
     let part = group_of(&case.host, 501);
-    let reported = || vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    let reported = || find_vanished(&case.host, bench.reopen(&case).record()).unwrap();
     assert!(reported().is_empty());
     // Somebody empties it, where its threads are still those of the machine, and removes it.
     let scope = group_of(&case.host, VM);
@@ -448,7 +448,7 @@ fn a_group_that_the_machine_came_from_and_vanished_is_named_with_where_its_tasks
         }
     }
     case.host.remove_dir(home).unwrap();
-    let reported = vanished(&case.host, bench.reopen(&case).record()).unwrap();
+    let reported = find_vanished(&case.host, bench.reopen(&case).record()).unwrap();
     let [gone] = &reported[..] else { panic!("{reported:?}") };
     assert!(gone.text.contains(home) && gone.severity == Severity::Note, "{gone:?}");
     assert!(gone.hint.as_ref().unwrap().contains("moves them to /sys/fs/cgroup,"), "{gone:?}");

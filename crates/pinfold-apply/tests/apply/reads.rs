@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Case, cases};
 use crate::counted::CountedHost;
-use pinfold_apply::{apply, plan_steps, unobserved};
+use pinfold_apply::{apply, no_observer, plan_steps};
 use pinfold_host::paths;
 use pinfold_model::Tuning;
 
@@ -45,7 +45,7 @@ fn an_apply_lists_the_threads_again_after_its_steps() {
         let to_plan: u32 = host.questions().values().sum();
         let mut journal = bench.begin(&case);
         let applied =
-            apply(&host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
+            apply(&host, &case.plan, &case.target, &mut journal, &mut no_observer()).unwrap();
         let questions = host.questions();
         let (steps, to_apply) = (applied.steps.len(), questions.values().sum::<u32>());
         println!("{what}: {steps} steps, {to_plan} reads to plan, {to_apply} to apply");

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use crate::common::{Bench, Case, assert_same, break_at, cases};
 use pinfold_apply::{
-    Applied, Event, NotReplaced, Observer, Point, Replacement, Target, difference, plan_steps,
-    replace, unobserved,
+    Applied, Event, NotReplaced, Observer, Point, Replacement, Target, difference, no_observer,
+    plan_steps, replace,
 };
 use pinfold_host::Host as _;
 use pinfold_model::{Plan, Tid};
@@ -159,7 +159,7 @@ fn what_is_created_meanwhile_is_released() {
         let bench = Bench::new();
         bench.apply(&pair.first).unwrap();
         live_on(host, 0);
-        pair.replace(&bench, &mut unobserved()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        pair.replace(&bench, &mut no_observer()).unwrap_or_else(|error| panic!("{what}: {error}"));
         live_on(host, 1);
         live_on(&expected, 0);
         live_on(&expected, 1);
@@ -176,7 +176,7 @@ fn a_kill_at_every_point_of_a_replacement_is_undone() {
         let rehearsal = pair.again();
         let bench = Bench::new();
         let first = bench.apply(&rehearsal.first).unwrap().steps.len();
-        let applied = rehearsal.replace(&bench, &mut unobserved()).unwrap();
+        let applied = rehearsal.replace(&bench, &mut no_observer()).unwrap();
         for index in first..first + applied.steps.len() {
             for point in [Point::BeforeJournal, Point::AfterJournal, Point::AfterChange] {
                 let what = format!("{}, {point:?} of step {index}", pair.label());
@@ -208,7 +208,7 @@ fn a_replacement_that_the_host_refuses_leaves_a_way_back() {
             let (bench, host) = (Bench::new(), &pair.first.host);
             bench.apply(&pair.first).unwrap();
             host.fail_after(allowed, EIO);
-            let answer = pair.replace(&bench, &mut unobserved());
+            let answer = pair.replace(&bench, &mut no_observer());
             host.clear_faults();
             if answer.is_ok() {
                 break;
@@ -219,7 +219,7 @@ fn a_replacement_that_the_host_refuses_leaves_a_way_back() {
                 target: &pair.first.target,
             };
             let mut journal = bench.reopen(&pair.first);
-            replace(host, first, &mut journal, &mut unobserved())
+            replace(host, first, &mut journal, &mut no_observer())
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             assert!(
                 same_effect(&placed, &host.snapshot()),

@@ -31,7 +31,7 @@ fn threads_get_their_shares_and_are_the_roots_again() {
     assert_eq!(tasks, "500\n501\n502\n");
     assert!(plan_steps(&case.host, &case.plan, &case.target).unwrap().steps.is_empty());
     let journal = bench.reopen(&case);
-    let counters = pinfold_apply::monitored(&case.host, journal.record()).unwrap();
+    let counters = pinfold_apply::read_counters(&case.host, journal.record()).unwrap();
     let expected = Counter { name: "mon_L3_00/llc_occupancy".to_owned(), bytes: Some(65_536) };
     assert_eq!(counters, [expected]);
     drop(journal);

@@ -2,7 +2,7 @@
 //! beyond their domain takes whole processes only.
 
 use crate::common::{Bench, v2};
-use pinfold_apply::{take_steps, unobserved};
+use pinfold_apply::{no_observer, take_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, Step, Undo};
 
@@ -45,7 +45,7 @@ fn processes_leave_threaded_groups_as_a_whole() {
     let (bench, case) = (Bench::new(), v2());
     let mut journal = bench.begin(&case);
     let host = &case.host;
-    take_steps(host, steps(), &mut journal, &mut unobserved()).unwrap();
+    take_steps(host, steps(), &mut journal, &mut no_observer()).unwrap();
     drop(journal);
     let enter = |file: String, task: u32| host.write(&file, task.to_string().as_bytes()).unwrap();
     enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS);

@@ -1,7 +1,7 @@
 //! Groups of emulated cores: threads that were dealt to them go back whence they came.
 
 use crate::common::{Bench, Case, assert_same, plan};
-use pinfold_apply::{Target, take_steps, undo, unobserved};
+use pinfold_apply::{Target, no_observer, take_steps, undo};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
@@ -70,7 +70,7 @@ fn threads_of_a_threaded_vnode_go_back_with_their_process() {
     let before = host.snapshot();
     let bench = Bench::new();
     let mut journal = bench.begin(&case);
-    take_steps(&case.host, steps(&host), &mut journal, &mut unobserved()).unwrap();
+    take_steps(&case.host, steps(&host), &mut journal, &mut no_observer()).unwrap();
     // The dealer's work, and a birth.
     let dealt = format!("{VNODE}/pinfold-core-1/cgroup.threads");
     case.host.write(&dealt, b"501").unwrap();
@@ -118,7 +118,7 @@ fn what_was_switched_goes_back_without_a_sentinel() {
     let before = host.snapshot();
     let bench = Bench::new();
     let mut journal = bench.begin(&case);
-    take_steps(host, steps, &mut journal, &mut unobserved()).unwrap();
+    take_steps(host, steps, &mut journal, &mut no_observer()).unwrap();
     // The methods' work, until they are killed.
     host.write(&frequency, b"1200000").unwrap();
     host.write(&frequency, b"2400000").unwrap();
@@ -146,7 +146,7 @@ fn children_of_a_process_that_was_held_are_freed() {
     let host = &case.host;
     let bench = Bench::new();
     let mut journal = bench.begin(&case);
-    take_steps(host, steps, &mut journal, &mut unobserved()).unwrap();
+    take_steps(host, steps, &mut journal, &mut no_observer()).unwrap();
     assert!(host.fork(Tid(500), Tid(700)));
     assert_ne!(host.affinity(Tid(700)).unwrap(), original);
     assert!(undo(host, &mut journal).is_complete());

@@ -4,8 +4,8 @@ use crate::common::{
     Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
 };
 use pinfold_apply::{
-    Extent, Journal, MAX_REPAIRS, OnDrift, Roles, Rules, WatchEvent, Watcher, apply, undo,
-    unobserved,
+    Extent, Journal, MAX_REPAIRS, OnDrift, Roles, Rules, WatchEvent, Watcher, apply, no_observer,
+    undo,
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
@@ -39,7 +39,7 @@ impl<'b> TestMachine<'b> {
 
     fn with(case: &'b Case, bench: &'b Bench, on_drift: OnDrift) -> Self {
         let mut journal = bench.begin(case);
-        apply(&case.host, &case.plan, &case.target, &mut journal, &mut unobserved()).unwrap();
+        apply(&case.host, &case.plan, &case.target, &mut journal, &mut no_observer()).unwrap();
         let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
         let watcher = watcher.on_drift(on_drift);
         let reported = Reported { roles: case.target.threads.clone(), asked: 0, dead: false };

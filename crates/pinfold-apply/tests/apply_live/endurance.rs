@@ -6,7 +6,7 @@
 
 use crate::common::{PLAN_TEXT, times};
 use crate::stage::{ARGUMENTS, TestHost, be_machine, id, live_plan, target};
-use pinfold_apply::{Journals, NewJournal, apply, undo, unobserved};
+use pinfold_apply::{Journals, NewJournal, apply, no_observer, undo};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths};
@@ -24,7 +24,7 @@ pub fn be_restless() {
         let new =
             NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&host, &new).unwrap();
-        apply(&host, &live_plan(), &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&host, &live_plan(), &target, &mut journal, &mut no_observer()).unwrap();
         assert!(undo(&host, &mut journal).is_complete());
     }
 }
@@ -68,7 +68,7 @@ fn cycles_on_the_real_machine_leave_nothing_behind() {
         let new =
             NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&stage.host, &new).unwrap();
-        apply(&stage.host, &plan, &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&stage.host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
         let report = undo(&stage.host, &mut journal);
         assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     };
@@ -141,7 +141,7 @@ fn an_undo_releases_threads_that_are_created_while_it_works() {
         let new =
             NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&stage.host, &new).unwrap();
-        apply(&stage.host, &live_plan(), &target, &mut journal, &mut unobserved()).unwrap();
+        apply(&stage.host, &live_plan(), &target, &mut journal, &mut no_observer()).unwrap();
         SystemClock.sleep_ns(900_000_000);
         let pinned = |tid: &Tid| stage.host.affinity(*tid).unwrap() != before;
         let created = crate::stage::threads(&stage.host, machine);

@@ -71,7 +71,7 @@ fn policies_of_a_real_process_are_set_and_come_back() {
         let new =
             NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
         let mut journal = journals.begin(&host, &new).unwrap();
-        apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::unobserved()).unwrap();
+        apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::no_observer()).unwrap();
         assert_eq!(host.policy(task.tid).unwrap(), policy);
         assert!(undo(&host, &mut journal).is_complete());
         assert_eq!(host.policy(task.tid).unwrap(), before, "{policy}");
@@ -104,7 +104,7 @@ fn a_real_group_without_run_time_gets_it_and_loses_it_again() {
     let (plan, target) = emulator(task, fifo);
     let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
-    apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::unobserved()).unwrap();
+    apply(&host, &plan, &target, &mut journal, &mut pinfold_apply::no_observer()).unwrap();
     assert_eq!(host.policy(task.tid).unwrap(), fifo);
     assert_ne!(host.read_text(&file).unwrap(), "0\n");
     assert!(undo(&host, &mut journal).is_complete());

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use pinfold_apply::{
     Applied, ApplyError, Journal, Journals, ManagedSetting, NewJournal, Observer, Rules, Target,
-    UndoReport, apply, undo, unobserved,
+    UndoReport, apply, no_observer, undo,
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{SimClock, paths};
@@ -388,7 +388,7 @@ impl Bench {
     }
 
     pub fn apply(&self, case: &Case) -> Result<Applied, ApplyError> {
-        self.apply_watched(case, &mut unobserved())
+        self.apply_watched(case, &mut no_observer())
     }
 
     pub fn apply_watched(

@@ -111,7 +111,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let walk =
         Walk { context, version: mount.version, root, has_libvirt, of_kubelet, unread, first };
     let cpus = walk.cpus("").unwrap_or_else(|| context.online.clone());
-    walk.below("", &cpus, 0, claims);
+    walk.claim_children("", &cpus, 0, claims);
     if let Some(error) = walk.first.get() {
         let text = match walk.unread.get() {
             1 => format!("the CPUs of a cgroup are not known: {error}"),
@@ -123,7 +123,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
 
 impl Walk<'_, '_> {
     /// What was read of a group; `None` and counted if that failed while the group exists.
-    fn counted<T>(&self, read: Result<T, HostError>) -> Option<T> {
+    fn count_failure<T>(&self, read: Result<T, HostError>) -> Option<T> {
         let error = match read {
             Ok(found) => return Some(found),
             Err(error) => error,
@@ -142,15 +142,15 @@ impl Walk<'_, '_> {
             Version::V1 => paths::cpuset_effective_cpus(&path),
             Version::V2 => paths::cpuset_cpus_effective(&path),
         };
-        let text = self.counted(self.context.host.read_text(&file))?;
+        let text = self.count_failure(self.context.host.read_text(&file))?;
         let cpus = CpuSet::parse_list(&text);
         let unexpected = |error| HostError::Unexpected { path: file, why: error };
-        self.counted(cpus.map_err(|error| unexpected(error.to_string())))
+        self.count_failure(cpus.map_err(|error| unexpected(error.to_string())))
     }
 
     /// Adds the claims of the groups below one with these CPUs.
-    fn below(&self, group: &str, above: &CpuSet, depth: usize, claims: &mut Claims) {
-        let names = self.counted(self.context.host.list(&format!("{}{group}", self.root)));
+    fn claim_children(&self, group: &str, above: &CpuSet, depth: usize, claims: &mut Claims) {
+        let names = self.count_failure(self.context.host.list(&format!("{}{group}", self.root)));
         for name in names.unwrap_or_default().iter().filter(|name| may_be_group(name)) {
             let is_of_libvirt =
                 ["machine-qemu", "libvirt"].iter().any(|part| name.starts_with(part));
@@ -169,7 +169,7 @@ impl Walk<'_, '_> {
                 self.add(&child, &cpus, above, claims);
             }
             if depth < DEEPEST {
-                self.below(&child, &cpus, depth + 1, claims);
+                self.claim_children(&child, &cpus, depth + 1, claims);
             }
         }
     }
@@ -209,7 +209,7 @@ impl Walk<'_, '_> {
         let partition = match self.version {
             Version::V1 => None,
             Version::V2 => {
-                self.counted(self.context.host.read_text(&paths::cpuset_partition(&path)))
+                self.count_failure(self.context.host.read_text(&paths::cpuset_partition(&path)))
             }
         };
         let name = group.rsplit('/').next().unwrap_or(group);

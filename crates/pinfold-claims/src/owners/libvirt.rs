@@ -115,7 +115,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let mut running = BTreeSet::new();
     for name in context.names(RUNNING, ".xml", claims) {
         let path = format!("{RUNNING}/{name}");
-        let Some(file) = parsed(context, &path, claims) else { continue };
+        let Some(file) = parse_file(context, &path, claims) else { continue };
         // A file that a crash left. A captured host need not have the process.
         if file.pid.is_some_and(|pid: Tid| {
             context.host.is_live() && !context.host.exists(&paths::process_stat(pid))
@@ -137,14 +137,14 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             continue;
         }
         let path = format!("{DEFINED}/{name}");
-        let Some(file) = parsed(context, &path, claims) else { continue };
+        let Some(file) = parse_file(context, &path, claims) else { continue };
         if !running.contains(&file.name) {
             add(context, &path, &file, claims);
         }
     }
 }
 
-fn parsed(context: &Context<'_>, path: &str, claims: &mut Claims) -> Option<File> {
+fn parse_file(context: &Context<'_>, path: &str, claims: &mut Claims) -> Option<File> {
     let text = context.text(path, claims)?;
     match parse(&text) {
         Ok(file) => Some(file),
@@ -166,7 +166,7 @@ fn add(context: &Context<'_>, path: &str, file: &File, claims: &mut Claims) {
         let mut first = None;
         for pin in file.pins.iter().filter(|pin| pin.exclusivity == exclusivity) {
             let source = Source::file(path, pin.line);
-            all.add(&context.known(claims, &owner, pin.cpus.clone(), &source));
+            all.add(&context.existing_cpus(claims, &owner, pin.cpus.clone(), &source));
             first = first.or(pin.line);
         }
         let source = Source::file(path, first);

@@ -71,7 +71,7 @@ fn json_and_captures_keep_the_cpus() {
     let entry = crate::for_capture(&sample(), &topology.online());
     let mut capture = SnapshotHost::new();
     capture.insert_file(&pinfold_host::paths::captured_claims(), entry.clone());
-    let captured = crate::captured(&capture);
+    let captured = crate::read_captured(&capture);
     for name in ["web", "system.slice", "/run"] {
         assert!(!entry.contains(&format!("\"{name}\"")), "{entry}");
     }
@@ -81,5 +81,5 @@ fn json_and_captures_keep_the_cpus() {
     assert_eq!(cpus(&captured), cpus(&sample()));
     assert_eq!(captured.usage(&topology.online()), sample().usage(&topology.online()));
     capture.insert_file(&pinfold_host::paths::captured_claims(), "{}");
-    assert_eq!(crate::captured(&capture).findings().len(), 1);
+    assert_eq!(crate::read_captured(&capture).findings().len(), 1);
 }

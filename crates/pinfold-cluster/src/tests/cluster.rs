@@ -160,7 +160,7 @@ impl Simulated {
             let mut queue = Vec::new();
             let mut results = Vec::new();
             for (ask, job) in collector.outstanding() {
-                let node = format!("n{}", self.generator.below(3) + 1);
+                let node = format!("n{}", self.generator.draw_below(3) + 1);
                 let bad = self.bad.get(&ask.part).and_then(|bad| bad[ask.attempt as usize - 1]);
                 let state = match bad {
                     Some(state) => TaskState::Ended(state.to_owned()),

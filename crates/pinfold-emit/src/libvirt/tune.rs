@@ -27,7 +27,7 @@ pub(crate) struct Tuned {
 }
 
 /// The changes for a domain file.
-pub(crate) fn tuned(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Tuned {
+pub(crate) fn tune_domain(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> Tuned {
     let answers = answers(plan, vnode, topology);
     let names = exchange_elements(plan);
     let mut notes = Vec::new();

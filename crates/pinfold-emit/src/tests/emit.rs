@@ -24,7 +24,7 @@ fn golden_files() {
     golden("balanced.virsh.sh", &emit::virsh(&layout).unwrap());
     golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
     golden("balanced.systemd", &emit::systemd(&layout).unwrap());
-    golden("balanced.tuned.conf", &emit::tuned(&layout, &i7_4790k().build()));
+    golden("balanced.tuned.conf", &emit::tuned_profile(&layout, &i7_4790k().build()));
     golden("balanced.proxmox.sh", &emit::proxmox(&layout, &i7_4790k().build()).unwrap());
     golden("balanced.kubevirt.yaml", &emit::kubevirt(&layout, &i7_4790k().build()).unwrap());
     golden("balanced.cloud-hypervisor.sh", &cloud_hypervisor(&layout));
@@ -41,7 +41,7 @@ fn cloud_hypervisor(layout: &pinfold_model::Plan) -> String {
 fn a_real_time_plan_in_every_format() {
     let topology = i7_4790k().build();
     let layout = plan("realtime", &topology, &auto()).unwrap();
-    golden("realtime.tuned.conf", &emit::tuned(&layout, &topology));
+    golden("realtime.tuned.conf", &emit::tuned_profile(&layout, &topology));
     let cmdline = emit::cmdline(&layout, &topology);
     let line =
         "isolcpus=managed_irq,domain,1-3,5-7 nohz_full=1-3,5-7 rcu_nocbs=1-3,5-7 irqaffinity=0,4";
@@ -75,7 +75,7 @@ fn a_real_time_plan_in_every_format() {
 fn a_plan_that_shares_everything_says_so() {
     let topology = i7_4790k().build();
     let layout = plan("max-performance", &topology, &auto()).unwrap();
-    let host = [emit::cmdline(&layout, &topology), emit::tuned(&layout, &topology)];
+    let host = [emit::cmdline(&layout, &topology), emit::tuned_profile(&layout, &topology)];
     for text in host.into_iter().chain([emit::systemd(&layout).unwrap()]) {
         assert!(text.contains("shares"), "{text}");
         assert!(!text.contains("isolcpus="), "{text}");
@@ -240,8 +240,10 @@ fn the_pages_of_real_time_vcpus_are_locked() {
             .text;
         assert_eq!(again, merged);
     }
-    let tuned =
-        emit::tuned(&plan("realtime", &topology, &pinfold_samples::exactly(2)).unwrap(), &topology);
+    let tuned = emit::tuned_profile(
+        &plan("realtime", &topology, &pinfold_samples::exactly(2)).unwrap(),
+        &topology,
+    );
     let isolating = tuned.contains("sched_rt_runtime_us");
     assert_eq!(isolating, tuned.contains("stopped for 50 ms in each second"), "{tuned}");
 }
@@ -258,7 +260,7 @@ fn several_machines_have_one_nova_conf() {
     request.isolation = pinfold_model::IsolationScope::Host;
     let layout = plan("balanced", &topology, &request).unwrap();
     let format = emit::FORMATS.iter().find(|format| format.name == "nova").unwrap();
-    let text = format.together(&layout);
+    let text = format.text_for_all(&layout);
     let held = layout.vnodes.iter().flat_map(|vnode| vnode.vcpus()).map(|thread| &thread.pus);
     let held = held.collect::<pinfold_model::CpuSet>();
     assert_eq!(held.len(), 8);
@@ -266,7 +268,7 @@ fn several_machines_have_one_nova_conf() {
     let shared = layout.housekeeping.difference(&held);
     assert!(text.contains(&format!("# cpu_shared_set = {shared}\n")), "{text}");
     let others = emit::FORMATS.iter().filter(|format| format.name != "nova");
-    others.for_each(|format| assert_eq!(format.together(&layout), "", "{}", format.name));
+    others.for_each(|format| assert_eq!(format.text_for_all(&layout), "", "{}", format.name));
 }
 
 /// The kubelet has a CPU for the emulator next to those of the vCPUs, and the host keeps some.

@@ -121,7 +121,7 @@ fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
     knob(&mut layout, "thp=never").unwrap();
     assert!(emit::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
-    let tuned = emit::tuned(&layout, &topology);
+    let tuned = emit::tuned_profile(&layout, &topology);
     assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
     assert!(!tuned.contains("isolated_cores"), "{tuned}");
     let units = emit::systemd(&layout).unwrap();

@@ -1,7 +1,7 @@
 //! Boot parameters on the hosts of `fixtures/hosts`: CPUs that may come online later, and what a
 //! host boots with already.
 
-use pinfold_emit::{cmdline, tuned};
+use pinfold_emit::{cmdline, tuned_profile};
 use pinfold_model::{IsolationScope, Plan, Request, Topology, VcpuCount};
 use pinfold_plan::{explain, plan};
 
@@ -43,7 +43,7 @@ fn siblings_that_are_offline_are_isolated_from_boot_on() {
     let hint = layout.findings.iter().find(|finding| finding.subject == "isolcpus");
     let hint = hint.and_then(|finding| finding.hint.clone()).expect("a hint");
     assert_eq!(hint, format!("boot with {expected}"));
-    let profile = tuned(&layout, &topology);
+    let profile = tuned_profile(&layout, &topology);
     assert!(profile.contains("isolated_cores=1-3,6\n"), "{profile}");
     assert!(profile.contains("# CPUs 5,7 are offline"), "{profile}");
     // Core 2 has both threads: no offline CPU is a sibling of its vCPU.
@@ -88,7 +88,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
     booted.boot_parameters = line(&text).split(' ').map(str::to_owned).collect();
     let text = cmdline(&make_plan("realtime", 2, &topology), &booted);
     assert!(text.contains("already boots with all of these parameters"), "{text}");
-    let profile = tuned(&make_plan("realtime", 2, &topology), &topology);
+    let profile = tuned_profile(&make_plan("realtime", 2, &topology), &topology);
     assert!(
         profile.contains("boots with isolcpus=domain,managed_irq,4-7,12-15 nohz_full="),
         "{profile}"
@@ -137,7 +137,7 @@ fn parameters_of_a_real_time_plan_are_the_same_under_any_scope() {
                 "{case}"
             );
             assert!(line(&text).contains(&format!(" irqaffinity={host_has}")), "{case}");
-            let profile = tuned(&layout, &topology);
+            let profile = tuned_profile(&layout, &topology);
             assert!(profile.contains(&format!("isolated_cores={kept}\n")), "{case}{profile}");
             assert!(profile.contains(&format!("irqaffinity={host_has}\n")), "{case}{profile}");
             let note = layout.findings.iter().find(|finding| finding.subject == "isolcpus");
@@ -174,8 +174,10 @@ fn a_plan_that_shares_all_names_the_command_that_isolates() {
         [("low-latency", "low-latency"), ("balanced", "balanced"), ("compact", "low-latency")]
     {
         let layout = plan(strategy, &topology, &request).expect("a plan");
-        let texts =
-            [("cmdline", cmdline(&layout, &topology)), ("tuned", tuned(&layout, &topology))];
+        let texts = [
+            ("cmdline", cmdline(&layout, &topology)),
+            ("tuned", tuned_profile(&layout, &topology)),
+        ];
         for (format, text) in texts {
             let command = format!(
                 "pinfold plan --strategy {better} --vcpus 4 --isolate host --emit {format}"

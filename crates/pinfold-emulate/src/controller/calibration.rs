@@ -200,7 +200,7 @@ fn known_cost(
     pu: PuId,
 ) -> KnownCost {
     match (costs.get(&pu), kept.last(key(node), pu)) {
-        (Some(cost), _) => KnownCost::measured(*cost),
+        (Some(cost), _) => KnownCost::from_measurement(*cost),
         (None, Some(cost)) => KnownCost { cost, source: Source::LastKnown },
         (None, None) => unknown,
     }

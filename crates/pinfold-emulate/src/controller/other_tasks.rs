@@ -1,7 +1,7 @@
 //! Names the tasks of others that run on a core of a vnode.
 
 use pinfold_host::{Host, paths, proc_stat, process};
-use pinfold_model::{PuId, Tid, text::counted};
+use pinfold_model::{PuId, Tid, text::count_noun};
 
 /// Maximum number of named tasks.
 const NAMED: usize = 3;
@@ -32,7 +32,7 @@ pub(super) fn describe(host: &dyn Host, pu: PuId, entries: &[String]) -> Option<
     }
     let more = match names.len().saturating_sub(NAMED) {
         0 => String::new(),
-        more => format!(" and {}", counted(more, "other task")),
+        more => format!(" and {}", count_noun(more, "other task")),
     };
     names.truncate(NAMED);
     let named = names.join(", ");

@@ -15,7 +15,7 @@
 
 use crate::node::Node;
 use pinfold_host::{Clock, Host, HostError, HostMut, paths};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Method, PuId, Speed};
 
 use super::MethodContext;
@@ -301,7 +301,7 @@ impl Emulation for Fracas<'_> {
         if let Some((how, count)) = &self.lost {
             notes.push(format!(
                 "{} restarted, the last because of {how}",
-                counted(*count, "burner")
+                count_noun(*count, "burner")
             ));
         }
         notes

@@ -109,7 +109,7 @@ impl Emulation for Hogs<'_> {
     }
 
     fn costs(&self) -> Costs {
-        self.costs.iter().map(|(pu, spent)| (*pu, spent.known())).collect()
+        self.costs.iter().map(|(pu, spent)| (*pu, spent.known_cost())).collect()
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
@@ -202,7 +202,7 @@ impl Emulation for Hogs<'_> {
             .collect())
     }
 
-    fn uncalibrated(&self) -> CpuSet {
+    fn uncalibrated_cpus(&self) -> CpuSet {
         let spent = |pu: &PuId| self.costs.get(pu).copied().unwrap_or_default();
         let pus = self.burners.keys().copied();
         pus.filter(|pu| !self.is_measured || spent(pu).is_unknown()).collect()

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::Clock;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{PuId, Speed};
 
 use super::burner::{self, Burning, Pace};
@@ -36,7 +36,7 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Inject<'h>, S
         let (columns, cores) = (row.len(), node.cores.len());
         let why = format!(
             "the load was recorded on {}, but the vnode has {cores}",
-            counted(columns, "core")
+            count_noun(columns, "core")
         );
         return Err(context.unavailable(&why));
     }

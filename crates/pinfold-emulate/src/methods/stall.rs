@@ -259,7 +259,7 @@ impl Emulation for Stalling<'_> {
     }
 
     fn costs(&self) -> Costs {
-        self.cores.iter().map(|(pu, core)| (*pu, core.spent.known())).collect()
+        self.cores.iter().map(|(pu, core)| (*pu, core.spent.known_cost())).collect()
     }
 
     fn turns(&self) -> BTreeMap<PuId, CoreShare> {
@@ -290,7 +290,7 @@ impl Emulation for Stalling<'_> {
         Ok(())
     }
 
-    fn uncalibrated(&self) -> CpuSet {
+    fn uncalibrated_cpus(&self) -> CpuSet {
         let unknown = self.cores.iter().filter(|(_, core)| core.spent.is_unknown());
         unknown.map(|(pu, _)| *pu).collect()
     }

@@ -1,6 +1,6 @@
 //! Emulated devices, and threads that serve the disks.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use super::{Fault, Words};
 
@@ -28,7 +28,7 @@ impl Fault for DeviceFault {
             DeviceFault::Usb { has_xhci } => usb(*has_xhci),
             DeviceFault::Cards { count, windows } => Words::new(
                 "network-emulated",
-                format!("{} of an emulated model", counted(*count, "network card")),
+                format!("{} of an emulated model", count_noun(*count, "network card")),
                 "registers and rings are emulated in QEMU's main loop, several exits for a packet; virtio \
                  with vhost moves packets in the kernel",
             )
@@ -54,7 +54,7 @@ impl Fault for DeviceFault {
             .instead(["<memballoon model='none'/>"]),
             DeviceFault::IothreadIdle { count } => Words::new(
                 "iothread-idle",
-                format!("{}, and no disk uses one", counted(*count, "iothread")),
+                format!("{}, and no disk uses one", count_noun(*count, "iothread")),
                 "an iothread serves the virtio disks and controllers that name it; QEMU's main \
                  loop serves the others",
             )
@@ -86,7 +86,7 @@ fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Wo
     }
     Words::new(
         "disk-emulated",
-        format!("{} on an emulated IDE or SATA (AHCI) controller", counted(count, "disk")),
+        format!("{} on an emulated IDE or SATA (AHCI) controller", count_noun(count, "disk")),
         "each request causes several VM exits and is served by QEMU's main loop, with one queue \
          for all; virtio needs one exit and can use an iothread",
     )
@@ -120,7 +120,7 @@ fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words 
     lines.push("<driver iothread='1'/>".to_owned());
     Words::new(
         "disk-without-iothread",
-        format!("{} of QEMU's main loop", counted(count, "disk or controller")),
+        format!("{} of QEMU's main loop", count_noun(count, "disk or controller")),
         "its requests wait for the other work of the main loop: timers, the monitor, the display, \
          other devices",
     )

@@ -1,6 +1,6 @@
 //! vCPUs that the kernel places.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, Role};
 
 use super::{Fault, Words};
@@ -56,7 +56,10 @@ impl Fault for FloatFault<'_> {
                         )
                     }
                     Range::Masks { count, pus } => {
-                        format!("the kernel moves them within {} ({pus})", counted(*count, "mask"))
+                        format!(
+                            "the kernel moves them within {} ({pus})",
+                            count_noun(*count, "mask")
+                        )
                     }
                 };
                 Words::new(
@@ -87,7 +90,7 @@ fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
         ),
         Unknown::L3s(l3s) => (
             "l3-crossed",
-            format!("{} ({mask})", counted(*l3s, "L3 cache")),
+            format!("{} ({mask})", count_noun(*l3s, "L3 cache")),
             "a vCPU that moves to another L3 cache starts with a cold cache, and data shared by \
              vCPUs moves between the caches",
         ),
@@ -95,7 +98,7 @@ fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
             "guest-siblings-hidden",
             format!(
                 "{} ({mask}), but the guest treats each vCPU as a separate core",
-                counted(*cores, "core")
+                count_noun(*cores, "core")
             ),
             "the guest's scheduler cannot know which of its CPUs slow each other down",
         ),

@@ -1,6 +1,6 @@
 //! The guest topology and the CPUs of the vCPUs.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CoreId, CpuSet};
 
 use super::{Fault, Words};
@@ -49,9 +49,9 @@ impl SocketLimit {
     fn text(&self) -> String {
         match self {
             Self::Vcpus(packages) => {
-                format!("its vCPUs are in {} of the host", counted(*packages, "package"))
+                format!("its vCPUs are in {} of the host", count_noun(*packages, "package"))
             }
-            Self::Host(packages) => format!("the host has {}", counted(*packages, "package")),
+            Self::Host(packages) => format!("the host has {}", count_noun(*packages, "package")),
             Self::Windows(most) => format!("Windows' desktop editions use {most} at most"),
         }
     }
@@ -86,7 +86,7 @@ impl Fault for GuestFault<'_> {
             GuestFault::SiblingsHidden { vcpus, core, cores } => {
                 let rest = match cores {
                     1 => String::new(),
-                    count => format!(", and {} likewise", counted(count - 1, "more core")),
+                    count => format!(", and {} likewise", count_noun(count - 1, "more core")),
                 };
                 let who = describe_vcpus(vcpus.iter().copied());
                 Words::new(

@@ -1,6 +1,6 @@
 //! Single masks: missing CPUs, missing threads, vCPUs that share a CPU.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Role};
 
 use super::{Fault, Words};
@@ -66,15 +66,15 @@ impl Fault for MaskFault<'_> {
                 "vcpus-crowded",
                 format!(
                     "{} may run on {} only ({mask}), although more CPUs are available",
-                    counted(*vcpus, "vCPU"),
-                    counted(mask.len(), "CPU")
+                    count_noun(*vcpus, "vCPU"),
+                    count_noun(mask.len(), "CPU")
                 ),
                 TURNS,
             ),
             MaskFault::Excluded { role, pus, threads } => {
                 let more = match threads {
                     1 => String::new(),
-                    several => format!(", and {} more likewise", counted(several - 1, "thread")),
+                    several => format!(", and {} more likewise", count_noun(several - 1, "thread")),
                 };
                 let (role, pus) = (describe(role), cpus(pus));
                 Words::new(

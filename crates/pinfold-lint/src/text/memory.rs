@@ -1,7 +1,7 @@
 //! Nodes and L3 domains: vCPUs far from each other, and memory far from them.
 
 use pinfold_model::NodeId;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use super::{Fault, Words};
 use crate::words::describe_nodes;
@@ -79,7 +79,7 @@ impl Fault for MemoryFault<'_> {
                 )
             }
             MemoryFault::NodesHidden { nodes, cells } => {
-                let shown = counted(*cells, "NUMA node");
+                let shown = count_noun(*cells, "NUMA node");
                 spread(
                     "nodes-hidden",
                     format!("{}, and the guest is shown {shown}", on_nodes(nodes)),

@@ -1,6 +1,6 @@
 //! CFS bandwidth limits of pinned threads.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use super::{Fault, Words};
 
@@ -50,7 +50,7 @@ impl Fault for QuotaFault {
         };
         let cpus = match self.cpus {
             1 => String::new(),
-            count => format!(" on {}", counted(usize::try_from(count).unwrap_or(0), "CPU")),
+            count => format!(" on {}", count_noun(usize::try_from(count).unwrap_or(0), "CPU")),
         };
         let (quota, period) = (milliseconds(self.quota), milliseconds(self.period));
         Words::new(name, format!("{whose} may run for {quota} of each {period}{cpus}"), cost)

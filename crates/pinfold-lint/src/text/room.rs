@@ -1,7 +1,7 @@
 //! More memory than nodes have, and more vCPUs than CPUs.
 
 use pinfold_model::NodeId;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use super::{Fault, Words};
 use crate::words::describe_nodes;
@@ -65,8 +65,8 @@ impl Fault for RoomFault<'_> {
                 "vcpus-overcommitted",
                 format!(
                     "the machines {machines} have {} together, and this host has {} for them",
-                    counted(*vcpus, "vCPU"),
-                    counted(*cpus, "CPU")
+                    count_noun(*vcpus, "vCPU"),
+                    count_noun(*cpus, "CPU")
                 ),
                 "vCPUs share CPUs when all machines are busy: each sees stolen time, and a vCPU \
                  that holds a guest lock may not be running while another spins for the lock",

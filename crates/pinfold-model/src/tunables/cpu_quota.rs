@@ -33,19 +33,19 @@ pub static TUNABLE: Tunable = Tunable {
     doctor: "cgroups",
     example: "50000/100000",
     said: &[
-        ("libvirt", Say::By(|it, _| said(it, libvirt))),
-        ("virsh", Say::By(|it, _| said(it, virsh))),
+        ("libvirt", Say::By(|it, _| answer_quota(it, libvirt))),
+        ("virsh", Say::By(|it, _| answer_quota(it, virsh))),
         ("cmdline", super::policy::NO_THREADS_YET),
-        ("systemd", Say::By(|it, _| said(it, systemd))),
+        ("systemd", Say::By(|it, _| answer_quota(it, systemd))),
         ("tuned", OF_GROUP),
-        ("proxmox", Say::By(|it, _| said(it, proxmox))),
-        ("kubevirt", Say::By(|it, scope| said(it, |quota| kubevirt(quota, scope)))),
-        ("nova", Say::By(|it, scope| said(it, |quota| nova(quota, scope)))),
+        ("proxmox", Say::By(|it, _| answer_quota(it, proxmox))),
+        ("kubevirt", Say::By(|it, scope| answer_quota(it, |quota| kubevirt(quota, scope)))),
+        ("nova", Say::By(|it, scope| answer_quota(it, |quota| nova(quota, scope)))),
     ],
     ..HOST_SETTING
 };
 
-fn said(setting: &Setting, answer: impl Fn(CpuQuota) -> FormatAnswer) -> FormatAnswer {
+fn answer_quota(setting: &Setting, answer: impl Fn(CpuQuota) -> FormatAnswer) -> FormatAnswer {
     if let Value::Quota(quota) = setting.value { answer(quota) } else { FormatAnswer::host() }
 }
 

@@ -25,12 +25,14 @@ pub static TUNABLE: Tunable = Tunable {
         };
         (*min > max).then(|| format!("{min} is more than max_khz, {max}"))
     },
-    wrong: |setting, plan, topology| unreached(setting, plan, topology).into_iter().collect(),
+    wrong: |setting, plan, topology| {
+        report_unreached(setting, plan, topology).into_iter().collect()
+    },
     ..HOST_SETTING
 };
 
 /// A minimum frequency that none of the plan's CPUs reaches.
-fn unreached(setting: &Setting, plan: &Plan, topology: &Topology) -> Option<Finding> {
+fn report_unreached(setting: &Setting, plan: &Plan, topology: &Topology) -> Option<Finding> {
     let Value::Number(min) = setting.value else { return None };
     let pus = plan.pus();
     let here = topology.highest_khz.iter().filter(|(pu, _)| pus.contains(**pu));

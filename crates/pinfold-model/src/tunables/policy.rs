@@ -18,7 +18,7 @@ pub static TUNABLE: Tunable = Tunable {
         ("qemu", Say::Elsewhere),
         ("virsh", Say::Elsewhere),
         ("cmdline", NO_THREADS_YET),
-        ("systemd", Say::By(|setting, _| said(setting, systemd))),
+        ("systemd", Say::By(|setting, _| answer_policy(setting, systemd))),
         (
             "tuned",
             Say::Nothing(
@@ -26,8 +26,11 @@ pub static TUNABLE: Tunable = Tunable {
             ),
         ),
         ("proxmox", Say::Elsewhere),
-        ("kubevirt", Say::By(|it, scope| said(it, |role, policy| kubevirt(role, policy, scope)))),
-        ("nova", Say::By(|it, scope| said(it, |role, policy| nova(role, policy, scope)))),
+        (
+            "kubevirt",
+            Say::By(|it, scope| answer_policy(it, |role, policy| kubevirt(role, policy, scope))),
+        ),
+        ("nova", Say::By(|it, scope| answer_policy(it, |role, policy| nova(role, policy, scope)))),
     ],
     ..HOST_SETTING
 };
@@ -36,7 +39,7 @@ pub static TUNABLE: Tunable = Tunable {
 pub(super) const NO_THREADS_YET: Say =
     Say::Nothing("it is a property of the machine's threads, which do not exist at boot");
 
-fn said(setting: &Setting, answer: impl Fn(&str, Policy) -> FormatAnswer) -> FormatAnswer {
+fn answer_policy(setting: &Setting, answer: impl Fn(&str, Policy) -> FormatAnswer) -> FormatAnswer {
     if let Value::Policy(policy) = setting.value {
         answer(&setting.of, policy)
     } else {

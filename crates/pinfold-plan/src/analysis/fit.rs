@@ -50,7 +50,7 @@ pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
 }
 
 /// The data of its CPUs that a plan records.
-pub(crate) fn recorded(plan: &Plan, topology: &Topology) -> PlannedCpus {
+pub(crate) fn record_cpus(plan: &Plan, topology: &Topology) -> PlannedCpus {
     let used = plan.pus();
     let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
     let cores = topology.cores.iter().filter(|core| is_used(&core.pus));
@@ -92,7 +92,7 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
     let both = cpus.online.intersection(&topology.online());
     let mut seen = Vec::new();
     for cpu in used.intersection(&both).iter() {
-        let pairs = planned(cpus, cpu, &both).into_iter().zip(found_here(topology, cpu, &both));
+        let pairs = places_of(cpus, cpu, &both).into_iter().zip(found_here(topology, cpu, &both));
         for (what, pair) in ["core", "L3", "NUMA node"].into_iter().zip(pairs) {
             if pair.0 != pair.1 && !seen.contains(&(what, pair.clone())) {
                 let (then, now) = &pair;
@@ -114,7 +114,7 @@ fn name(model: &Option<String>) -> String {
 }
 
 /// Core, L3 and node of a CPU in a plan's record, restricted to CPUs that are online in `both`.
-fn planned(cpus: &PlannedCpus, cpu: PuId, both: &CpuSet) -> [String; 3] {
+fn places_of(cpus: &PlannedCpus, cpu: PuId, both: &CpuSet) -> [String; 3] {
     let core = cpus.cores.iter().find(|core| core.contains(cpu));
     let cache = cpus.l3.iter().find(|cache| cache.cpus.contains(cpu));
     let node = cpus.nodes.iter().find(|node| node.cpus.contains(cpu));

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
     CoreId, CpuSet, Finding, L3Id, NodeId, Plan, Pu, Request, Role, Severity, Speed, ThreadPlan,
@@ -172,7 +172,7 @@ fn find_oversubscription(
         format!(
             "{vcpus} vCPUs float on {}: a vCPU waits while others use them, and the waiting vCPU \
              may hold a guest spinlock",
-            counted(available.usable.len(), "CPU")
+            count_noun(available.usable.len(), "CPU")
         )
     } else {
         return None;
@@ -213,11 +213,11 @@ pub(crate) fn short(
             let text = format!(
                 "{} requests {}, but gets CPU {pus}: its threads share {}",
                 vnode.name,
-                counted(cores, "core"),
-                counted(count, "CPU")
+                count_noun(cores, "core"),
+                count_noun(count, "CPU")
             );
             Finding::warning(SHORT, text)
-                .with_hint(format!("request at most {}", counted(count, "core")))
+                .with_hint(format!("request at most {}", count_noun(count, "core")))
         })
     });
     found.collect()
@@ -234,7 +234,7 @@ fn short_of_cores(
     let (count, all) = (narrow(own.len()), narrow(available.cores.len()));
     let only_groups = request.vnodes.iter().all(|of| matches!(of.work, Work::Processes { .. }));
     let hint = if all < asked {
-        format!("`-s vnodes` gives at most {}, each exclusive", counted(all, "core"))
+        format!("`-s vnodes` gives at most {}, each exclusive", count_noun(all, "core"))
     } else {
         "vnodes gives each core of a group a core of its own".to_owned()
     };
@@ -243,9 +243,9 @@ fn short_of_cores(
             "{} requests {} at {} of full speed, but gets the CPUs of {}: siblings of a core slow \
              each other, so the speed of a task depends on the load of its sibling",
             vnode.name,
-            counted(asked, "core"),
+            count_noun(asked, "core"),
             vnode.speed,
-            counted(count, "core")
+            count_noun(count, "core")
         );
         let finding = Finding::warning(SHORT_OF_CORES, text);
         if only_groups { finding.with_hint(hint) } else { finding }
@@ -268,7 +268,7 @@ fn shared_cores(
     let severity = severity(needed < available.cores.len());
     let text = format!(
         "{} {} vCPUs of several machines: each is slower while the others are busy ({})",
-        counted(shared.len(), "core"),
+        count_noun(shared.len(), "core"),
         if shared.len() == 1 { "has" } else { "have" },
         some(shared.iter().map(ToString::to_string))
     );
@@ -412,7 +412,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
         (several, _) => format!(
             "the vCPUs of {} span several NUMA nodes ({}), so part of their memory is remote to \
              each of them",
-            counted(several.len(), "machine"),
+            count_noun(several.len(), "machine"),
             some(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
@@ -498,7 +498,7 @@ fn crossed_l3s(
         _ => format!(
             "the vCPUs of {} span several L3 domains ({}): data shared between domains goes \
              through memory or the interconnect{}",
-            counted(several.len(), "machine"),
+            count_noun(several.len(), "machine"),
             some(several.iter().map(|it| it.vnode.name.clone())),
             roomy(&several)
         ),

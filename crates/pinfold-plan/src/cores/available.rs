@@ -261,7 +261,7 @@ impl<'a> AvailableCpus<'a> {
             cores,
             avoided_in_vain: request.avoid.difference(&online),
             parts,
-            by_hand: cores_of(topology, &request_check::pinned(request)),
+            by_hand: cores_of(topology, &request_check::pinned_cpus(request)),
             index,
             place_of_core: places,
             places: vec![OnceCell::new(); topology.cores.len()],

@@ -94,7 +94,7 @@ pub fn cpus(word: &str) -> CpuSet {
 /// other tasks from them: its exclusive CPUs, and all CPUs of the cores of real-time vCPUs. Empty
 /// if the plan shares all CPUs with the host.
 #[must_use]
-pub fn kept(plan: &Plan, topology: &Topology) -> CpuSet {
+pub fn boot_isolated(plan: &Plan, topology: &Topology) -> CpuSet {
     kept_for(&plan.vnodes, &plan.exclusive, &plan.housekeeping, topology)
 }
 

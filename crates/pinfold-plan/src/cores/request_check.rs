@@ -132,7 +132,7 @@ pub(crate) fn nodes_of(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId>
 }
 
 /// What a request places, with its article, for messages.
-pub(crate) fn placed(request: &Request) -> &'static str {
+pub(crate) fn placed_noun(request: &Request) -> &'static str {
     match request.vnodes.as_slice() {
         [VnodeRequest { work: Work::Vm(_), .. }] => "the virtual machine",
         [_] => "the process group",
@@ -169,7 +169,7 @@ fn nodes_of_pins(topology: &Topology, vnode: &VnodeRequest) -> Vec<NodeId> {
 }
 
 /// The CPUs to which vCPUs and tasks are pinned by hand.
-pub(crate) fn pinned(request: &Request) -> CpuSet {
+pub(crate) fn pinned_cpus(request: &Request) -> CpuSet {
     request.vnodes.iter().fold(CpuSet::new(), |all, vnode| all.union(&pinned_of(vnode)))
 }
 

@@ -156,7 +156,7 @@ impl<'g> Pool<'g> {
     }
 
     /// Number of vCPUs that the free cores can carry.
-    pub fn left(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.tiers.iter().map(|tier| tier.left * tier.width).sum()
     }
 
@@ -177,7 +177,7 @@ impl<'g> Pool<'g> {
     /// `None`, without taking any, if there are too few.
     pub fn take(&mut self, need: usize, nodes: &[NodeId]) -> Option<Selection<'g>> {
         let part = self.part_for(need);
-        (self.left() >= need).then(|| self.take_of(need, nodes, &[], part))
+        (self.remaining() >= need).then(|| self.take_of(need, nodes, &[], part))
     }
 
     /// Takes the cores of the vCPUs that are pinned by hand (`pin_requests` for each vCPU), and
@@ -201,7 +201,7 @@ impl<'g> Pool<'g> {
         siblings.retain(|pu| !by_hand.contains(*pu));
         let others = pin_requests.iter().filter(|pin_request| pin_request.is_none()).count();
         let more = others.saturating_sub(siblings.len());
-        if self.left() < more {
+        if self.remaining() < more {
             return None;
         }
         let part = named.iter().map(|core| core.part).find(|part| {
@@ -211,7 +211,7 @@ impl<'g> Pool<'g> {
         let part = part.or_else(|| self.part_for(more));
         let taken = self.take_of(more, nodes, &own, part);
         let all: Vec<&'g AvailableCore> = named.into_iter().chain(taken.cores).collect();
-        let mut pins = numbered(pin_requests, &all, siblings, taken.pins);
+        let mut pins = number_vcpus(pin_requests, &all, siblings, taken.pins);
         // A vCPU that may use several CPUs is represented by the first of them.
         pins.truncate(pin_requests.len());
         let cores = match self.count {
@@ -393,7 +393,7 @@ impl<'g> Pool<'g> {
 
 /// The CPU of each vCPU: the first CPU to which it is pinned by hand; for a vCPU that shares a
 /// guest core with such a vCPU, a sibling of its CPU; else the next of `free`.
-fn numbered(
+fn number_vcpus(
     pin_requests: &[Option<&CpuSet>],
     cores: &[&AvailableCore],
     mut siblings: Vec<PuId>,

@@ -58,7 +58,11 @@ pub(crate) fn matching(
     if threads == 1 && scattered {
         let text = "siblings have vCPUs that are not consecutive, so the guest sees one thread per \
                     core and does not know which of its CPUs share a core";
-        findings.push(weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus)));
+        findings.push(finding_of(
+            "guest topology",
+            text.to_owned(),
+            choice.with_true_siblings(pus),
+        ));
     }
     findings.extend(mixed_kinds(&cores, &choice));
     let packages: Vec<PackageId> =
@@ -128,7 +132,7 @@ pub(crate) fn sockets(topology: &Topology, packages: &[PackageId]) -> (usize, St
 }
 
 /// A finding whose severity depends on whether another placement avoids the cost.
-fn weighed(subject: &str, text: String, avoidable: bool) -> Finding {
+fn finding_of(subject: &str, text: String, avoidable: bool) -> Finding {
     Finding { severity: severity(avoidable), ..Finding::note(subject, text) }
 }
 
@@ -141,7 +145,7 @@ fn hidden_by_sharing(
     pus.iter().any(|pu| !available.siblings(pu).is_disjoint(pus)).then(|| {
         let text = "siblings have vCPUs, but the guest sees one thread per core, because vCPUs \
                     share CPUs: it does not know which of its CPUs share a core";
-        weighed("guest topology", text.to_owned(), choice.with_true_siblings(pus))
+        finding_of("guest topology", text.to_owned(), choice.with_true_siblings(pus))
     })
 }
 
@@ -154,7 +158,7 @@ fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
         1 => ("core", "has"),
         _ => ("cores", "have"),
     };
-    weighed(
+    finding_of(
         "guest topology",
         format!(
             "{core} {} {has} fewer of the {vcpus} vCPUs than the others, so the guest sees one \
@@ -175,7 +179,7 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
              can express: the guest assumes that all its CPUs are equally fast",
             agree(slower, "lies", "lie")
         );
-        weighed("core kinds", text, choice.of_one_kind())
+        finding_of("core kinds", text, choice.of_one_kind())
     })
 }
 

@@ -114,7 +114,7 @@ pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
 
 /// The command that plans the vnodes of a plan again on this machine, as far as the plan contains
 /// the request; with `vcpus` instead of its number of vCPUs, if given.
-pub fn again(plan: &Plan, vcpus: Option<u32>) -> String {
+pub fn plan_command(plan: &Plan, vcpus: Option<u32>) -> String {
     let vnodes: Vec<VnodeRequest> =
         plan.vnodes.iter().map(|vnode| vnode_request(vnode, vcpus)).collect();
     let isolate = match plan.isolation {
@@ -205,21 +205,24 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
         words.push(format!("memory={}", memory.bytes));
         words.extend(memory.page_bytes.map(|bytes| format!("huge-pages={bytes}")));
     }
-    fn joined(list: Vec<String>) -> String {
+    fn join_list(list: Vec<String>) -> String {
         list.join("+")
     }
     if !vnode.devices.is_empty() {
-        words.push(format!("devices={}", joined(vnode.devices.iter().map(device_word).collect())));
+        words.push(format!(
+            "devices={}",
+            join_list(vnode.devices.iter().map(device_word).collect())
+        ));
     }
     if vnode.priority != 0 {
         words.push(format!("priority={}", vnode.priority));
     }
     if !vnode.policies.is_empty() {
         let policies = vnode.policies.iter().filter_map(policy_word).collect();
-        words.push(format!("policies={}", joined(policies)));
+        words.push(format!("policies={}", join_list(policies)));
     }
     if !vnode.pins.is_empty() {
-        words.push(format!("pins={}", joined(vnode.pins.iter().map(pin_word).collect())));
+        words.push(format!("pins={}", join_list(vnode.pins.iter().map(pin_word).collect())));
     }
     words.join(",")
 }

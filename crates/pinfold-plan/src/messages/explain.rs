@@ -4,7 +4,7 @@
 //! facts are computed from plan and topology. So a plan from a file, or one for another machine, is
 //! explained as it is and not as its strategy intended it.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::text::pus_text;
 use pinfold_model::tunables::{self, Setting};
 use pinfold_model::{
@@ -27,7 +27,7 @@ use crate::text::{mib, verb};
 /// each role.
 pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let mut sheet = Sheet::new(columns);
-    plan.vnodes.iter().for_each(|vnode| sheet.labelled("", 0, &summary(plan, vnode)));
+    plan.vnodes.iter().for_each(|vnode| sheet.add_label("", 0, &summary(plan, vnode)));
     sheet.line("");
     let picture = picture(&Layout::of_plan(plan, ""), topology, columns);
     if !picture.is_empty() {
@@ -60,11 +60,11 @@ pub fn outline(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let label = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or(0);
     lines
         .iter()
-        .for_each(|(who, where_to)| sheet.labelled(&format!("  {who}"), label + 4, where_to));
+        .for_each(|(who, where_to)| sheet.add_label(&format!("  {who}"), label + 4, where_to));
     if !plan.findings.is_empty() {
         sheet.line("");
     }
-    plan.findings.iter().for_each(|finding| sheet.labelled("", 2, &finding.to_string()));
+    plan.findings.iter().for_each(|finding| sheet.add_label("", 2, &finding.to_string()));
     sheet.into_text()
 }
 
@@ -84,10 +84,10 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let index = Index::from_topology(topology);
     let mut text = Sheet::new(columns);
     match plan.vnodes.as_slice() {
-        [only] => text.labelled("", 0, &format!("{}; {}", summary(plan, only), isolation(plan))),
+        [only] => text.add_label("", 0, &format!("{}; {}", summary(plan, only), isolation(plan))),
         several => {
-            several.iter().for_each(|vnode| text.labelled("", 0, &summary(plan, vnode)));
-            text.labelled("", 0, &format!("{}: {}", plan.strategy, isolation(plan)));
+            several.iter().for_each(|vnode| text.add_label("", 0, &summary(plan, vnode)));
+            text.add_label("", 0, &format!("{}: {}", plan.strategy, isolation(plan)));
         }
     }
     roles(&mut text, plan);
@@ -127,7 +127,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     let given = lines(&|vnode| worded(vnode, gives(plan, vnode, topology, &on(vnode))));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
-    paid.extend(unused(plan, topology));
+    paid.extend(unused_cores(plan, topology));
     paid.extend(lines(&|vnode| worded(vnode, costs(plan, vnode, topology, &on(vnode)))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
@@ -168,14 +168,14 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
             let pins = plan.strategy != "none" || by_hand;
             let pinned = pins && vnode.vcpus().all(|thread| thread.pus.len() == 1);
             let how = if pinned { "pinned to" } else { "floating over" };
-            format!("{} {how} {pus}", counted(vnode.vcpus().count(), "vCPU"))
+            format!("{} {how} {pus}", count_noun(vnode.vcpus().count(), "vCPU"))
         }
         VnodeKind::ProcessGroup => {
             let speed = match vnode.speed {
                 Speed::FULL => "at full speed".to_owned(),
                 part => format!("at {part} of full speed"),
             };
-            format!("tasks on {} ({pus}) {speed}", counted(pus.len(), "CPU"))
+            format!("tasks on {} ({pus}) {speed}", count_noun(pus.len(), "CPU"))
         }
     };
     let guest = vnode
@@ -213,10 +213,10 @@ fn roles(sheet: &mut Sheet, plan: &Plan) {
     for ([who, list], row) in cells.iter().zip(&rows) {
         let head = format!("{who:role$}  {list:cpus$}  ");
         if head.chars().count() > indent {
-            sheet.labelled(&format!("{who:role$}  "), role + 2, list);
-            sheet.labelled("", indent, &row.reason);
+            sheet.add_label(&format!("{who:role$}  "), role + 2, list);
+            sheet.add_label("", indent, &row.reason);
         } else {
-            sheet.labelled(&head, indent, &row.reason)
+            sheet.add_label(&head, indent, &row.reason)
         }
     }
 }
@@ -249,9 +249,12 @@ fn gives(
     if spread.pus.is_empty() {
         lines.push("the kernel may use any idle CPU for any thread".to_owned());
     } else if vnode.kind == VnodeKind::ProcessGroup {
-        lines.push(format!("tasks that stay on {}", counted(spread.cores.len(), "core")));
+        lines.push(format!("tasks that stay on {}", count_noun(spread.cores.len(), "core")));
     } else {
-        lines.push(format!("vCPUs that never migrate, on {}", counted(spread.cores.len(), "core")));
+        lines.push(format!(
+            "vCPUs that never migrate, on {}",
+            count_noun(spread.cores.len(), "core")
+        ));
     }
     if !quiet.is_empty() && vnode.kind == VnodeKind::VirtualMachine {
         lines.push(format!(
@@ -274,7 +277,7 @@ fn gives(
     if vnode.guest.as_ref().is_some_and(|guest| guest.threads > 1) {
         lines.push(format!(
             "the guest's scheduler knows the siblings of {}",
-            counted(mirrored, "core")
+            count_noun(mirrored, "core")
         ));
     }
     lines
@@ -297,18 +300,18 @@ fn host_share(plan: &Plan, topology: &Topology) -> String {
             .count(),
     );
     let also = if part > 0 { format!(", and parts of {part}") } else { String::new() };
-    format!("the host's tasks have {whole} of {}{also}", counted(all, "core"))
+    format!("the host's tasks have {whole} of {}{also}", count_noun(all, "core"))
 }
 
 /// The cores that neither the host nor the plan uses, and CPUs that are in no core at present.
-fn unused(plan: &Plan, topology: &Topology) -> Vec<String> {
+fn unused_cores(plan: &Plan, topology: &Topology) -> Vec<String> {
     let taken = plan.pus().union(&plan.exclusive).union(&plan.housekeeping);
     let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(&taken));
     let (isolated, others): (Vec<&Core>, Vec<&Core>) =
         cores.partition(|core| core.pus.is_subset(&topology.isolated));
     let line = |cores: &[&Core], why: &str| {
         let cpus = cores.iter().map(|core| &core.pus).collect::<CpuSet>();
-        let count = counted(cores.len(), "core");
+        let count = count_noun(cores.len(), "core");
         (!cores.is_empty()).then(|| {
             let cpu = verb(&cpus, "CPU", "CPUs");
             format!("{count} ({cpu} {cpus}) stay unused: {why}")
@@ -364,7 +367,7 @@ fn siblings(
         on(topology, spread).filter(|core| core.pus.intersection(&spread.pus).len() > 1).count();
     let mut lines = Vec::new();
     if paired > 0 {
-        lines.push(format!("on {} vCPUs share a core with each other", counted(paired, "core")));
+        lines.push(format!("on {} vCPUs share a core with each other", count_noun(paired, "core")));
     }
     let beside = spread.idle_siblings(topology);
     let emulator = vnode.thread(&Role::Emulator);
@@ -388,7 +391,7 @@ fn siblings(
 }
 
 fn shape(guest: &GuestTopology) -> String {
-    let of = |count: u32, noun| counted(count as usize, noun);
+    let of = |count: u32, noun| count_noun(count as usize, noun);
     let [sockets, cores] = [of(guest.sockets, "socket"), of(guest.cores, "core")];
     format!("{sockets} × {cores} × {}", of(guest.threads, "thread"))
 }
@@ -397,6 +400,6 @@ fn section(sheet: &mut Sheet, title: &str, lines: Vec<String>) {
     sheet.line("");
     sheet.line(title);
     for line in lines {
-        sheet.labelled("  - ", 4, &line);
+        sheet.add_label("  - ", 4, &line);
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     CpuSet, Finding, Free, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
     VmRequest, Work,
@@ -18,7 +18,7 @@ use crate::analysis::placement::runs_on;
 use crate::error::{size, whole_mib};
 use crate::placement::builder::available;
 use crate::strategies::definition;
-use crate::strategies::{Strategy, made, strategies};
+use crate::strategies::{Strategy, make_plan, strategies};
 use crate::text::narrow;
 
 /// Maximum number of vCPU numbers that are tried for a finding.
@@ -116,7 +116,7 @@ impl RequestAlternatives<'_> {
         let fewer = fewer.take(MOST_TRIED);
         let mut with = fewer.map(|count| (count, self.with_vcpus(vm, count)));
         if let Some((count, _)) = with.find(|(_, request)| self.goes(subject, request)) {
-            return Some(format!("request at most {}", counted(count as usize, "vCPU")));
+            return Some(format!("request at most {}", count_noun(count as usize, "vCPU")));
         }
         let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
         let most = self.topology.nodes.iter().map(|node| node.memory_bytes).max()?;
@@ -169,7 +169,7 @@ impl RequestAlternatives<'_> {
                 .collect();
             match found.as_slice() {
                 [] => {}
-                [only] => return Some(format!("request {}", counted(*only as usize, "vCPU"))),
+                [only] => return Some(format!("request {}", count_noun(*only as usize, "vCPU"))),
                 [fewer, more, ..] => return Some(format!("request {fewer} or {more} vCPUs")),
             }
         }
@@ -199,7 +199,7 @@ impl RequestAlternatives<'_> {
 
     /// What a strategy that is named gives for a request.
     fn try_strategy(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
-        let mut plan = made(strategy, self.topology, request).ok()?;
+        let mut plan = make_plan(strategy, self.topology, request).ok()?;
         definition::settle(&mut plan, strategy.name, request);
         Some(plan)
     }

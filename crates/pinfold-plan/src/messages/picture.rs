@@ -11,7 +11,7 @@
 //!   cores 0-7   CPU 0-7 vCPU 0,2,…,14   CPU 16-23 vCPU 1,3,…,15
 //! ```
 
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Core, CpuSet, PuId, Role, Topology};
 
 use crate::layout::Layout;
@@ -85,7 +85,7 @@ pub fn picture(layouts: &[Layout], topology: &Topology, columns: usize) -> Strin
         let cores = agree(more, "core", "cores");
         text.push_str(&format!("  … and {more} more {cores} with {what}s\n"));
     } else if topology.cores.len() > drawn {
-        let idle = counted(topology.cores.len() - drawn, "core");
+        let idle = count_noun(topology.cores.len() - drawn, "core");
         text.push_str(&format!("  … and {idle} without a {what}\n"));
     }
     text

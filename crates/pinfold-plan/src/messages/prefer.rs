@@ -12,7 +12,7 @@ use crate::cores::available_core::AvailableCore;
 use crate::cores::parts::Parts;
 use crate::messages::command;
 use crate::placement::builder::available;
-use crate::strategies::{Strategy, StrategyKind, kind_of, made, strategies};
+use crate::strategies::{Strategy, StrategyKind, kind_of, make_plan, strategies};
 use crate::text::narrow;
 
 /// Findings about the preference of a request, for a plan that a strategy made for it.
@@ -92,7 +92,7 @@ impl Planned<'_> {
     fn other(&self, prefer: Preference, seen: &mut Vec<Vec<CpuSet>>) -> Option<Finding> {
         let Self { strategy, topology, request, plan } = *self;
         let asked = Request { prefer, ..request.clone() };
-        let made = made(&strategy, topology, &asked).ok()?;
+        let made = make_plan(&strategy, topology, &asked).ok()?;
         if meets(topology, &asked, plan) || !meets(topology, &asked, &made) {
             return None;
         }
@@ -147,7 +147,7 @@ impl Planned<'_> {
         counts.sort_unstable_by_key(|count| Reverse(*count));
         let fits = counts.into_iter().find(|count| {
             let fewer = with_vcpus(request, *count).filter(|_| (1..on.len()).contains(count));
-            let made = fewer.and_then(|fewer| made(&strategy, topology, &fewer).ok());
+            let made = fewer.and_then(|fewer| make_plan(&strategy, topology, &fewer).ok());
             made.is_some_and(|made| {
                 made.vnodes.iter().all(|it| !runs_on(it).iter().any(is_slower))
                     && !made.findings.iter().any(is_cost)
@@ -187,7 +187,7 @@ pub(crate) fn idle_fast_cores(
         return None;
     }
     let other = strategies().iter().find(|known| known.name == BY_THREAD)?;
-    let other = made(other, topology, request).ok()?;
+    let other = make_plan(other, topology, request).ok()?;
     let there = work_of(&other);
     if !there.iter().all(is_fast) || other.findings.iter().any(is_cost) {
         return None;

@@ -34,14 +34,14 @@ impl Sheet {
 
     /// Adds a label with words from the column `indent` on. If that leaves less than half a line,
     /// the words are below the label. Commands are not broken: see [`fold`].
-    pub fn labelled(&mut self, label: &str, indent: usize, words: &str) {
+    pub fn add_label(&mut self, label: &str, indent: usize, words: &str) {
         let first = format!("{label:indent$}");
         let below = first.chars().count();
         let text = if below > self.columns / 2 {
             self.line(label);
-            fold::folded(BELOW, BELOW, words.trim(), self.columns)
+            fold::fold_words(BELOW, BELOW, words.trim(), self.columns)
         } else {
-            fold::folded(&first, &" ".repeat(below), words.trim(), self.columns)
+            fold::fold_words(&first, &" ".repeat(below), words.trim(), self.columns)
         };
         self.line(&text);
     }
@@ -64,7 +64,7 @@ mod tests {
 
     fn check(columns: usize, label: &str, indent: usize, expected: &str) {
         let mut sheet = Sheet::new(columns);
-        sheet.labelled(label, indent, "one two three four");
+        sheet.add_label(label, indent, "one two three four");
         assert_eq!(sheet.into_text(), expected, "{label:?} in {columns}");
     }
 }

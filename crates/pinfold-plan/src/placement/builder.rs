@@ -69,7 +69,7 @@ pub(crate) struct PlacedPlan<'p> {
 
 impl PlacedPlan<'_> {
     /// The CPUs of all vCPUs and tasks.
-    pub fn carried(&self) -> CpuSet {
+    pub fn working_cpus(&self) -> CpuSet {
         self.pus(|role| role.runs_work())
     }
 
@@ -261,7 +261,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// The guest topology that follows from the pins of a virtual machine.
     fn matching(&mut self, vnode_builder: &VnodeBuilder<'_>, smt: GuestSmt) -> GuestTopology {
-        let pinned = vnode_builder.pinned();
+        let pinned = vnode_builder.pinned_cpus();
         let Work::Vm(vm) = &vnode_builder.asked.work else { return flat(0, "") };
         if pinned.len() < vnode_builder.pins.len() {
             let why = "one socket without SMT, because a floating vCPU has no siblings";
@@ -366,7 +366,7 @@ impl<'a> PlanBuilder<'a> {
     ///
     /// # Errors
     /// As [`PlanBuilder::isolating`].
-    pub fn shared(mut self) -> Result<Plan, PlanError> {
+    pub fn finish_shared(mut self) -> Result<Plan, PlanError> {
         if self.request.isolation != IsolationScope::None {
             self.finding(Finding::note(
                 "isolation",
@@ -380,7 +380,7 @@ impl<'a> PlanBuilder<'a> {
         let reason = format!(
             "{} isolates no CPU: the host's tasks may use the same CPUs as {}",
             self.strategy,
-            request_check::placed(self.request)
+            request_check::placed_noun(self.request)
         );
         let vnodes = self.vnodes();
         self.name_pins();
@@ -421,7 +421,7 @@ impl<'a> PlanBuilder<'a> {
     fn boot_pu(&self, ended: &PlacedPlan<'_>) -> Option<Finding> {
         let online = self.available.topology.online();
         let boot = online.first().filter(|pu| self.available.hostable.contains(*pu))?;
-        (ended.carried().contains(boot) && ended.exclusive.contains(boot)).then(|| {
+        (ended.working_cpus().contains(boot) && ended.exclusive.contains(boot)).then(|| {
             Finding::note(
                 "boot CPU",
                 format!(
@@ -494,7 +494,7 @@ pub(crate) fn not_isolated(request: &Request, strategy: &str, pus: &CpuSet) -> F
             "the isolation scope is none: other tasks may still run on {}, which {strategy} would \
              keep for {}",
             pus_text(pus),
-            request_check::placed(request)
+            request_check::placed_noun(request)
         ),
     )
     .with_hint("use `--isolate own` or `--isolate host`")

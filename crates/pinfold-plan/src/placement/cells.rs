@@ -211,7 +211,7 @@ impl<'a> Parts<'a> {
     ///
     /// # Errors
     /// As `make`.
-    pub fn alike(
+    pub fn plan_groups(
         &self,
         make: impl Fn(&Request) -> Result<Plan, PlanError>,
     ) -> Result<Vec<Plan>, PlanError> {
@@ -240,7 +240,7 @@ impl<'a> Parts<'a> {
     ///
     /// # Errors
     /// [`PlanError::NoVnodes`] without groups.
-    pub fn merged(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
+    pub fn merge_plans(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (vnodes, which) = (vec![self.vnode(plans)], "no NUMA cell of the guest needs");
         let mut merged = join(self.topology, self.request, plans, vnodes, which)?;
         // The reasons of `auto` are those of a part.

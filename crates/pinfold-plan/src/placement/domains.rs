@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::text::pus_text;
 use pinfold_model::{
     CpuSet, Finding, IsolationScope, NodeId, Plan, PuId, Request, SmtRequest, Topology,
@@ -18,7 +18,7 @@ use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
 use crate::cores::home::{self, HomeKind};
 use crate::cores::host_share::HostShare;
-use crate::cores::request_check::{nodes_of, noun, pinned_of, placed};
+use crate::cores::request_check::{nodes_of, noun, pinned_of, placed_noun};
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -81,7 +81,7 @@ impl Domain {
     }
 
     /// Number of further vCPUs that it can carry.
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.pus.len().saturating_sub(self.vcpus)
     }
 
@@ -116,7 +116,7 @@ impl Domain {
         let pool = |count| Pool::new(&self.cores, count, Some(host));
         let [by_core, by_thread] = [Count::Cores, Count::Threads].map(|count| {
             let pool = pool(count);
-            (pool.part_for(self.vcpus), pool.left() >= self.vcpus)
+            (pool.part_for(self.vcpus), pool.remaining() >= self.vcpus)
         });
         let alone = !self.vnodes.iter().any(
             |of| matches!(&builder.vnode(of.0).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown),
@@ -153,7 +153,7 @@ struct VnodeDomain {
 /// # Errors
 /// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that fits
 /// in no domain; otherwise as [`PlanBuilder::counts`].
-pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
+pub(crate) fn plan_inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
     let host = off_memory(&builder, builder.available.host(), Count::Threads);
     let mut domains = domains(&builder, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
@@ -166,7 +166,7 @@ pub(crate) fn inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, 
             "each {} stays inside one {}, and the largest has {} apart from the host's core",
             noun(builder.request).0,
             kind.noun,
-            counted(largest, "CPU")
+            count_noun(largest, "CPU")
         ),
     };
     let counts = counts(&builder, &domains, largest, why)?;
@@ -198,7 +198,7 @@ fn idle(
     if request.isolation == IsolationScope::None {
         return None;
     }
-    let carried = ended.carried();
+    let carried = ended.working_cpus();
     let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&carried));
     let cores = cores.map(|core| &core.pus).collect::<CpuSet>();
     let idle = ended.exclusive.difference(&ended.pus(|_| true)).difference(&cores);
@@ -208,7 +208,7 @@ fn idle(
              it either",
             pus_text(&idle),
             verb(&idle, "stays", "stay"),
-            placed(request)
+            placed_noun(request)
         );
         Finding::note("idle CPUs", text)
     })
@@ -251,14 +251,14 @@ fn settle_in(
         let wanted = (nodes_of(builder.available.topology, asked), pinned_of(asked));
         let suits = |index: usize| {
             domains.get(index).is_some_and(|domain| {
-                domain.left() >= vcpus
+                domain.remaining() >= vcpus
                     && !is_far(domain, &wanted.0, &wanted.1)
                     && lacks(domain, &memory, asked) == Lack::Nothing
             })
         };
         let best = ranked.iter().map(|(.., index)| *index).find(|index| suits(*index));
         let Some(index) = best.or_else(|| {
-            let fits = domains.iter().enumerate().filter(|(_, domain)| domain.left() >= vcpus);
+            let fits = domains.iter().enumerate().filter(|(_, domain)| domain.remaining() >= vcpus);
             let best = fits.min_by_key(|(index, domain)| {
                 (
                     is_far(domain, &wanted.0, &wanted.1),
@@ -268,7 +268,7 @@ fn settle_in(
             });
             best.map(|(index, _)| index)
         }) else {
-            let left = domains.iter().map(Domain::left).max().unwrap_or(0);
+            let left = domains.iter().map(Domain::remaining).max().unwrap_or(0);
             let why = format!("no {} has more CPUs left", kind.noun);
             return Err(builder.no_room(place, vcpus, left, why));
         };

@@ -80,8 +80,8 @@ pub(crate) fn enclose<'g>(
 ) -> Result<Enclosures<'g>, PlanError> {
     let mut pool = Pool::new(candidates, terms.count, terms.host);
     let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
-    let auto = if terms.auto_is_all { pool.left() } else { auto };
-    let limits = Limits { auto, unit, most: Some(pool.left()), why: terms.why.clone() };
+    let auto = if terms.auto_is_all { pool.remaining() } else { auto };
+    let limits = Limits { auto, unit, most: Some(pool.remaining()), why: terms.why.clone() };
     let counts = builder.counts(limits)?;
     let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);
@@ -102,8 +102,8 @@ pub(crate) fn enclose<'g>(
             }
             Count::Cores => pool.take(need, &nodes),
         };
-        let Selection { cores, pins } =
-            taken.ok_or_else(|| builder.no_room(place, need, pool.left(), terms.why.clone()))?;
+        let Selection { cores, pins } = taken
+            .ok_or_else(|| builder.no_room(place, need, pool.remaining(), terms.why.clone()))?;
         let mut rest: CpuSet = cores.iter().flat_map(|core| core.pus.iter().copied()).collect();
         all.add(&rest);
         used += cores.len();

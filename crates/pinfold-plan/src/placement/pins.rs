@@ -307,7 +307,7 @@ pub(crate) fn reserve(
 ///
 /// # Errors
 /// [`PlanError::Pin`] with the first violated rule.
-pub(crate) fn checked(plan: Plan, request: &Request) -> Result<Plan, PlanError> {
+pub(crate) fn check_rules(plan: Plan, request: &Request) -> Result<Plan, PlanError> {
     let pinned = request.vnodes.iter().find(|vnode| !vnode.pins.is_empty());
     match pinned.and_then(|vnode| Some((vnode, faults(&plan).into_iter().next()?))) {
         Some((vnode, fault)) => Err(PlanError::Pin { vnode: vnode.name.clone(), why: fault.why }),

@@ -51,7 +51,7 @@ impl VnodeBuilder<'_> {
     }
 
     /// The CPUs of the vCPUs that are pinned to one CPU each.
-    pub fn pinned(&self) -> Vec<PuId> {
+    pub fn pinned_cpus(&self) -> Vec<PuId> {
         let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
         self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
     }

@@ -1,12 +1,12 @@
 //! Why a platform is not possible on a host, and what the user can do about it.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Method, NodeId, PuId, RequestField, Speed, SpeedRequest, VnodeField};
 use thiserror::Error;
 
 use crate::error::PlanError;
-use crate::text::numbered;
+use crate::text::count_with_noun;
 
 /// Why a CPU cannot have a speed that is given as a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -72,7 +72,7 @@ pub enum PlatformError {
         why: FrequencyError,
     },
     /// There is neither one speed for all cores nor one for each.
-    #[error("{vnode:?} has {} for {}", counted(*given, "speed"), counted(*cores, "core"))]
+    #[error("{vnode:?} has {} for {}", count_noun(*given, "speed"), count_noun(*cores, "core"))]
     Speeds {
         /// Name of the vnode.
         vnode: String,
@@ -145,7 +145,7 @@ impl PlatformError {
             PlatformError::Plan(
                 PlanError::TooManyVcpus { most, what, .. }
                 | PlanError::NoRoom { left: most, what, .. },
-            ) => Some(format!("request at most {}", numbered(*most, what))),
+            ) => Some(format!("request at most {}", count_with_noun(*most, what))),
             PlatformError::Plan(PlanError::TooFewPus { .. }) => {
                 Some("start Pinfold in a cgroup with a wider cpuset".to_owned())
             }

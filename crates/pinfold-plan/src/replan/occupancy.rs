@@ -614,12 +614,12 @@ impl<'a> Occupancy<'a> {
             let plan = &mut self.plans[position];
             plan.fingerprint.clone_from(&self.topology.fingerprint);
             if has_new_cpus.contains(&position) {
-                plan.cpus = Some(fit::recorded(plan, self.topology));
+                plan.cpus = Some(fit::record_cpus(plan, self.topology));
             }
         }
         if self.may_be_degraded {
             for place in self.threads(|_, _, thread| is_degraded(thread)) {
-                findings.push(degraded(&self.vnode(place).name, self.thread(place)));
+                findings.push(report_degraded(&self.vnode(place).name, self.thread(place)));
             }
         }
         Replan { moves, narrowed, findings }
@@ -627,7 +627,7 @@ impl<'a> Occupancy<'a> {
 }
 
 /// The finding about a vCPU without a CPU of its own.
-fn degraded(vnode: &str, thread: &ThreadPlan) -> Finding {
+fn report_degraded(vnode: &str, thread: &ThreadPlan) -> Finding {
     let text = format!(
         "{} of {vnode} shares {} with the emulator, because no CPU is free",
         thread.role,

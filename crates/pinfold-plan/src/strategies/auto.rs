@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     CpuSet, EmulatorRequest, Finding, IsolationScope, NumaNode, Plan, Preference, Request,
     SmtRequest, Topology, VcpuCount, VmRequest, Work,
@@ -147,7 +147,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         if !honours(strategy, request) {
             continue;
         }
-        let mut plan = match divide::planned(&strategy, topology, request) {
+        let mut plan = match divide::plan_divided(&strategy, topology, request) {
             Ok(plan) => plan,
             Err(error) if error.depends_on_strategy() => {
                 passed.record_refusal(strategy.name, &error);
@@ -210,8 +210,8 @@ fn idle_cores(available: &AvailableCpus<'_>, request: &Request, plan: &Plan) -> 
         let text = format!(
             "{} are on siblings of {}, and {} without a vCPU: even on all {all} cores some would \
              be siblings, which no guest topology can express",
-            counted(*vcpus, "vCPU"),
-            counted(used, "core"),
+            count_noun(*vcpus, "vCPU"),
+            count_noun(used, "core"),
             match all - used {
                 1 => "1 more core is".to_owned(),
                 more => format!("{more} more cores are"),
@@ -371,8 +371,8 @@ impl Sum {
     /// The number of vCPUs and cores, for messages.
     fn units(&self) -> String {
         match self.groups {
-            0 => counted(self.vcpus, "vCPU"),
-            groups if groups == self.vnodes => counted(self.vcpus, "core"),
+            0 => count_noun(self.vcpus, "vCPU"),
+            groups if groups == self.vnodes => count_noun(self.vcpus, "core"),
             _ => format!("{} vCPUs and cores", self.vcpus),
         }
     }
@@ -393,7 +393,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     } else if request.emulator != EmulatorRequest::Usual {
         rules.push(Rule::new(balanced::STRATEGY, "only it has a choice for the emulator's CPUs"));
     } else if spare == 0 || sum.vcpus > pus {
-        unpinned(available, &sum, spare, &mut rules);
+        add_unpinned_rules(available, &sum, spare, &mut rules);
     } else if sum.vnodes > 1 {
         several(available, &sum, &mut rules);
         if sum.vcpus <= spare && !sum.shows_smt {
@@ -432,7 +432,12 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
 
 /// The rules of a host that has too few CPUs to pin, or only one core; `spare` cores remain
 /// without that of the host.
-fn unpinned(available: &AvailableCpus<'_>, sum: &Sum, spare: usize, rules: &mut Vec<Rule>) {
+fn add_unpinned_rules(
+    available: &AvailableCpus<'_>,
+    sum: &Sum,
+    spare: usize,
+    rules: &mut Vec<Rule>,
+) {
     let (pus, asked) = (available.usable.len(), sum.units());
     let why = match spare {
         0 => format!(

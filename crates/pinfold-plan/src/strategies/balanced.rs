@@ -302,7 +302,7 @@ fn vcpu_reason(
 
 /// A finding about the siblings of the vCPUs' CPUs: there are none, or some stay idle.
 fn smt(available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> Option<Finding> {
-    let carried = ended.carried();
+    let carried = ended.working_cpus();
     let used_cores = || carried.iter().filter_map(|pu| available.available_core(pu));
     if used_cores().all(|core| core.pus.len() == 1) {
         let is_vm = ended.vnodes.iter().any(|vnode| vnode.guest.is_some());

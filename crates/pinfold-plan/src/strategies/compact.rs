@@ -41,7 +41,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         emulator: None,
     };
     linear::along(&mut builder, &line)?;
-    builder.shared()
+    builder.finish_shared()
 }
 
 /// Why `pin` comes after `before` in hwloc's order.

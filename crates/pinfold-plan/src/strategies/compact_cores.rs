@@ -40,7 +40,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         emulator: None,
     };
     linear::along(&mut builder, &line)?;
-    let mut plan = builder.shared()?;
+    let mut plan = builder.finish_shared()?;
     let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();
     if vcpus > order.len() && order.len() < available.usable.len() {
         plan.findings.push(

@@ -92,7 +92,7 @@ pub fn is_cost(strategy: &str, name: &str) -> bool {
 }
 
 /// The static name of a strategy that has costs by definition.
-fn known(name: &str) -> Option<&'static str> {
+fn static_name(name: &str) -> Option<&'static str> {
     let known = strategies().iter().find(|known| known.name == name);
     known.filter(|known| COSTS.iter().any(|cost| cost.kind == known.kind)).map(|known| known.name)
 }
@@ -110,13 +110,13 @@ impl Mark {
     pub fn new(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));
         let pins = pins.map(|thread| thread.pus.clone()).collect();
-        Some(Self { strategy: known(of_plan(plan)?)?, pins })
+        Some(Self { strategy: static_name(of_plan(plan)?)?, pins })
     }
 
     /// Parses the attributes of a mark; `None` if they are invalid.
     pub(crate) fn read(strategy: &str, pins: &str) -> Option<Self> {
         let lists = pins.split_whitespace().map(CpuSet::parse_list);
-        Some(Self { strategy: known(strategy)?, pins: lists.collect::<Result<_, _>>().ok()? })
+        Some(Self { strategy: static_name(strategy)?, pins: lists.collect::<Result<_, _>>().ok()? })
     }
 
     /// The XML element.

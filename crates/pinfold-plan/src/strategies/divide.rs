@@ -35,7 +35,7 @@ type Shares = Vec<(NodeId, u32)>;
 ///
 /// # Errors
 /// As the strategy.
-pub(super) fn planned(
+pub(super) fn plan_divided(
     strategy: &Strategy,
     topology: &Topology,
     request: &Request,
@@ -61,7 +61,7 @@ pub(super) fn planned(
         // Nodes with CPUs are nearer than those without.
         (Ok(_), Some(bytes)) => by_memory(&index, request, bytes),
         (Ok(plan), None) => {
-            plan.vnodes.iter().flat_map(|vnode| spanned(asked, &index, vnode)).collect()
+            plan.vnodes.iter().flat_map(|vnode| share_ways(asked, &index, vnode)).collect()
         }
         (Err(PlanError::Memory { bytes, .. }), _) => by_memory(&index, request, *bytes),
         (Err(_), _) => return plain,
@@ -70,8 +70,8 @@ pub(super) fn planned(
         let parts = divide_request(request, &shares);
         let parts = Parts::new(topology, &parts);
         let made = parts.and_then(|parts| {
-            let plans = parts.alike(|part| (strategy.plan)(topology, part))?;
-            parts.merged(&plans)
+            let plans = parts.plan_groups(|part| (strategy.plan)(topology, part))?;
+            parts.merge_plans(&plans)
         });
         let Ok(mut plan) = made else { continue };
         if plain.is_err() || far.is_some() {
@@ -165,7 +165,7 @@ fn largest_first(strategy: &Strategy, topology: &Topology, request: &Request, jo
         size(asked).filter(|_| {
             is_on_several(&index, vnode)
                 && !is_divided_evenly(vnode, topology)
-                && !spanned(asked, &index, vnode).is_empty()
+                && !share_ways(asked, &index, vnode).is_empty()
         })
     };
     let sizes: Vec<_> = request.vnodes.iter().zip(&joint.vnodes).map(spans).collect();
@@ -218,7 +218,7 @@ fn in_steps(
             ..request.clone()
         };
         let plan = match places.as_slice() {
-            [_] => planned(strategy, &left, &part),
+            [_] => plan_divided(strategy, &left, &part),
             _ => (strategy.plan)(&left, &part),
         };
         let mut plan = plan.ok()?;
@@ -307,7 +307,7 @@ fn too_large(shares: &Shares) -> Finding {
 
 /// How to divide a machine whose plan spans nodes: equally, in whole cores if that can be, else in
 /// single CPUs; as equally as can be if the nodes do not divide the number of vCPUs.
-fn spanned(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Shares> {
+fn share_ways(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec<Shares> {
     let mut counts: BTreeMap<NodeId, u32> = BTreeMap::new();
     for thread in vnode.vcpus() {
         let pu = thread.pus.first().filter(|_| thread.pus.len() == 1);

@@ -15,7 +15,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
-use crate::placement::domains::{Kind, inside};
+use crate::placement::domains::{Kind, plan_inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
@@ -45,5 +45,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             binds_memory: false,
         },
     };
-    inside(builder, &kind)
+    plan_inside(builder, &kind)
 }

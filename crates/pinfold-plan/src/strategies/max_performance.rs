@@ -54,5 +54,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         });
         builder.close(vnode_builder, GuestSmt::Mirror)?;
     }
-    builder.shared()
+    builder.finish_shared()
 }

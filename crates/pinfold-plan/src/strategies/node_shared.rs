@@ -81,7 +81,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
         builder.close_as(vnode_builder, guest::flat(vcpus, reason))?;
     }
-    builder.shared()
+    builder.finish_shared()
 }
 
 impl Rooms {

@@ -48,5 +48,5 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
         builder.close_as(vnode_builder, guest::flat(vcpus, reason))?;
     }
-    builder.shared()
+    builder.finish_shared()
 }

@@ -12,7 +12,7 @@ use pinfold_model::{Plan, Request, Topology};
 use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
-use crate::placement::domains::{Kind, inside};
+use crate::placement::domains::{Kind, plan_inside};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
@@ -31,5 +31,5 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
     let of = |core: &crate::cores::available_core::AvailableCore| core.node.map(|node| node.0);
     let of_host = |host: &crate::cores::host_share::HostShare| host.node.map(|node| node.0);
-    inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
+    plan_inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })
 }

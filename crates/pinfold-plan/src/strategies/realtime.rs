@@ -103,7 +103,7 @@ fn on_cores<'a>(
         let most = || {
             open.iter()
                 .filter(|one| one.is_for(topology, asked))
-                .map(|one| one.pool.left())
+                .map(|one| one.pool.remaining())
                 .max()
                 .unwrap_or(0)
         };
@@ -191,7 +191,7 @@ fn limits(open: &[Open<'_>], topology: &Topology, request: &Request) -> Limits {
         [only] => open.iter().filter(|one| one.is_for(topology, only)).collect(),
         _ => open.iter().collect(),
     };
-    let rooms = usable.iter().map(|one| (one.pool.auto().0, one.pool.left()));
+    let rooms = usable.iter().map(|one| (one.pool.auto().0, one.pool.remaining()));
     let (auto, most) = match (request.vnodes.len(), first) {
         (1, Some(_)) => (
             rooms.clone().map(|(auto, _)| auto).max().unwrap_or(0),
@@ -216,13 +216,13 @@ fn take<'r>(
 ) -> Option<(Option<NodeId>, Selection<'r>)> {
     let fits = open
         .iter_mut()
-        .filter(|one| one.is_for(topology, asked) && one.pool.left() >= need)
+        .filter(|one| one.is_for(topology, asked) && one.pool.remaining() >= need)
         .min_by_key(|one| {
             let part = one.pool.fits_a_part(need);
             let node = one.room.node;
             let poor = node.is_some_and(|node| is_empty_node(topology, node));
             let small = node.is_some_and(|node| !memory.fits(node, asked.memory));
-            let away = (Reverse(one.pool.left()), one.room.with_host);
+            let away = (Reverse(one.pool.remaining()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
         })?;
     let taken = fits.pool.take_around(&pins::pin_requests(asked, need), &[])?;

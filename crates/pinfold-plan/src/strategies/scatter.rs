@@ -45,7 +45,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         emulator: None,
     };
     linear::along(&mut builder, &line)?;
-    builder.shared()
+    builder.finish_shared()
 }
 
 fn next(available: &AvailableCpus<'_>, _: Option<PuId>, pin: PuId) -> String {

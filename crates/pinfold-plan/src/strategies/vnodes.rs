@@ -110,7 +110,7 @@ fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, 
     builder.later(|ended| shared_l3s(index, ended.vnodes));
     let hosts = host.pus.clone();
     builder.later(move |ended| {
-        let on_host = !ended.carried().is_disjoint(&hosts);
+        let on_host = !ended.working_cpus().is_disjoint(&hosts);
         on_host.then(|| {
             Finding::warning(
                 "housekeeping",

@@ -9,7 +9,7 @@ use pinfold_model::{
     Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_samples::machine::{Machine, dual_x5540, i7_4790k, two_complexes};
-use pinfold_samples::{described, exactly, finds, hosts, set};
+use pinfold_samples::{exactly, finds, from_description, hosts, set};
 
 use crate::analysis::placement::runs_on;
 use crate::{fill, plan};
@@ -36,7 +36,7 @@ fn nodes_of_each(topology: &Topology, layout: &Plan) -> Vec<Vec<u32>> {
 
 #[test]
 fn several_machines_spread_over_the_nodes_and_leave_cpu_0_to_the_host() {
-    let topology = described("package:2 [numa] core:32 pu:4");
+    let topology = from_description("package:2 [numa] core:32 pu:4");
     let layout = plan("auto", &topology, &isolated(&[8, 8, 8])).unwrap();
     assert_eq!(nodes_of_each(&topology, &layout), [[1], [0], [1]]);
     assert!(set("0-3").is_subset(&layout.housekeeping), "{}", layout.housekeeping);
@@ -58,7 +58,7 @@ fn small_machines_share_cores_before_they_float() {
 #[test]
 fn the_core_is_the_unit_where_an_l3_cache_is_no_larger() {
     for caches in ["core:9 l3:2 pu:4", "l3:9 core:1 pu:8"] {
-        let topology = described(&format!("package:2 [numa(memory=128GiB)] {caches}"));
+        let topology = from_description(&format!("package:2 [numa(memory=128GiB)] {caches}"));
         for counts in [&[8][..], &[4, 4, 4]] {
             let layout = plan("auto", &topology, &isolated(counts)).unwrap();
             let on =
@@ -72,7 +72,7 @@ fn the_core_is_the_unit_where_an_l3_cache_is_no_larger() {
 
 #[test]
 fn idle_cores_next_to_siblings_are_named() {
-    let topology = described("package:1 [numa] l3:1(size=96MiB) core:8 pu:2");
+    let topology = from_description("package:1 [numa] l3:1(size=96MiB) core:8 pu:2");
     let layout = plan("auto", &topology, &exactly(8)).unwrap();
     assert!(finds(
         &layout,
@@ -215,7 +215,7 @@ fn a_large_machine_has_as_many_nodes_on_each_package() {
 
 #[test]
 fn few_nodes_where_a_node_has_several_packages() {
-    let topology = described("numa:4 package:4 core:6 pu:1");
+    let topology = from_description("numa:4 package:4 core:6 pu:1");
     let layout = plan("balanced", &topology, &exactly(48)).unwrap();
     assert_eq!(runs_on(&layout.vnodes[0]), set("24-71"));
     let layout = plan("balanced", &topology, &exactly(24)).unwrap();
@@ -304,7 +304,7 @@ fn the_node_with_free_memory_is_taken() {
     ];
     for nodes in 2..5_u32 {
         let text = format!("package:{nodes} [numa(memory=64GiB)] l3:1 core:6 pu:2");
-        let unknown = described(&text);
+        let unknown = from_description(&text);
         for (strategy, roomy) in
             strategies.iter().flat_map(|name| (0..nodes).map(move |node| (*name, node)))
         {
@@ -348,13 +348,13 @@ fn pins_of(plan: &Plan) -> Vec<CpuSet> {
 /// What the reason and the notes count is what the request has.
 #[test]
 fn the_reason_of_auto_counts_the_whole_request() {
-    let topology = described("package:1 core:8 pu:1");
+    let topology = from_description("package:1 core:8 pu:1");
     let mut request = Request::from_vnodes(vec![parse_vm_spec("name=a,vcpus=1").unwrap()]);
     request.vnodes.push(group_from_words("name=g,cores=2,speed=50%").unwrap());
     let made = plan("auto", &topology, &request).unwrap();
     assert!(finds(&made, "auto", "each of 3 vCPUs and cores can have"), "{:?}", made.findings);
     // Cells are not counted one by one.
-    let two = described("package:2 [numa(memory=16GiB)] core:8 pu:2");
+    let two = from_description("package:2 [numa(memory=16GiB)] core:8 pu:2");
     for vcpus in [4, 5] {
         let mut request = exactly(vcpus);
         let Work::Vm(vm) = &mut request.vnodes[0].work else { panic!("a machine") };
@@ -415,8 +415,8 @@ fn the_emulator_in_a_domain_leaves_the_siblings_alone() {
 /// A vCPU of a host with one CPU floats: nothing is pinned.
 #[test]
 fn a_vcpu_without_a_pin_floats_on_one_cpu() {
-    let made = plan("auto", &described("core:1 pu:1"), &exactly(1)).unwrap();
-    let text = crate::explain(&made, &described("core:1 pu:1"), 80);
+    let made = plan("auto", &from_description("core:1 pu:1"), &exactly(1)).unwrap();
+    let text = crate::explain(&made, &from_description("core:1 pu:1"), 80);
     assert!(text.contains("1 vCPU floating over 0") && !text.contains("pinned to"), "{text}");
 }
 
@@ -446,7 +446,7 @@ fn idle_cpus_of_an_exclusive_domain_are_named() {
 #[test]
 fn whole_cores_are_taken_before_those_with_an_avoided_sibling() {
     for text in ["package:1 l3:1 core:10 pu:2", "package:2 numa:1 core:8 pu:2"] {
-        let topology = described(text);
+        let topology = from_description(text);
         let avoided = topology.cores.iter().take(3).filter_map(|core| core.pus.first());
         let avoid: CpuSet = avoided.collect();
         for strategy in

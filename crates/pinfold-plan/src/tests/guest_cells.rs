@@ -5,7 +5,7 @@ use pinfold_model::{
     Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::Machine;
-use pinfold_samples::{described, exactly, set, shape};
+use pinfold_samples::{exactly, from_description, set, shape};
 
 use crate::analysis::validate::faults;
 use crate::{PlanError, plan, strategies, validate};
@@ -36,7 +36,7 @@ fn a_large_machine_is_divided_evenly_over_the_packages() {
     let (mut even, mut uneven) = (0, 0);
     for hosts in [[2, 4, 8, 1], [2, 4, 8, 2], [2, 2, 6, 2], [2, 3, 6, 1], [4, 2, 4, 2]] {
         let [packages, nodes, cores, pus] = hosts;
-        let topology = described(&format!(
+        let topology = from_description(&format!(
             "package:{packages} numa:{nodes}(memory=16GiB) core:{cores} pu:{pus}"
         ));
         let all = u32::try_from(topology.pus.len()).unwrap();
@@ -264,7 +264,7 @@ fn pins_by_hand_name_the_vcpus_of_the_whole_machine() {
 fn a_machine_in_parts_leaves_the_host_its_cpus() {
     let mut divided = 0;
     for shape in [[2, 1, 1, 2, 2], [2, 1, 1, 3, 1], [2, 1, 1, 4, 2], [1, 3, 1, 2, 2]] {
-        let topology = pinfold_samples::numbered(shape, 1).build();
+        let topology = pinfold_samples::number_cpus(shape, 1).build();
         let all = u32::try_from(topology.online().len()).unwrap();
         for (vcpus, percent) in (2..all).flat_map(|vcpus| [(vcpus, 0), (vcpus, 25)]) {
             let memory = MemoryRequest { bytes: 1 << 30, page_bytes: None };
@@ -286,7 +286,7 @@ fn a_machine_in_parts_leaves_the_host_its_cpus() {
 /// A helper's pin is for the whole machine: no cell's cores forbid it, and none is avoided.
 #[test]
 fn a_helper_is_pinned_although_a_cell_has_its_core() {
-    let topology = described("package:2 [numa(memory=16GiB)] core:8 pu:2");
+    let topology = from_description("package:2 [numa(memory=16GiB)] core:8 pu:2");
     for pus in ["3", "1", "2-3", "0-31"] {
         for strategy in ["balanced", "auto", "none"] {
             let mut request = with_cells(&[cell("0-2", &[0]), cell("3-4", &[1])]);

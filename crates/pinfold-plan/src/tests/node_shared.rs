@@ -6,7 +6,7 @@ use pinfold_model::{
     CpuSet, Load, MemoryRequest, NodeId, Plan, Preference, Request, VcpuCount, VmRequest,
     VnodeRequest,
 };
-use pinfold_samples::{described, exactly, set};
+use pinfold_samples::{exactly, from_description, set};
 
 use crate::plan;
 
@@ -27,7 +27,7 @@ fn by_cpus(plan: &Plan) -> BTreeMap<CpuSet, usize> {
 
 #[test]
 fn sixty_machines_of_eight_vcpus_are_spread_over_eight_nodes() {
-    let host = described("package:2 numa:4 l3:4 core:4 pu:2");
+    let host = from_description("package:2 numa:4 l3:4 core:4 pu:2");
     assert_eq!((host.pus.len(), host.nodes.len()), (256, 8));
     let made = plan("node-shared", &host, &machines(60, 8)).unwrap();
     let found = by_cpus(&made);
@@ -44,7 +44,7 @@ fn sixty_machines_of_eight_vcpus_are_spread_over_eight_nodes() {
 
 #[test]
 fn unequal_machines_are_spread_by_vcpus_and_the_load_of_others_counts() {
-    let host = described("numa:2 core:8 pu:1");
+    let host = from_description("numa:2 core:8 pu:1");
     let mut request = machines(3, 4);
     request.vnodes[2].work = pinfold_model::Work::Vm(VmRequest::from_vcpus(VcpuCount::Exactly(8)));
     let made = plan("node-shared", &host, &request).unwrap();
@@ -57,7 +57,7 @@ fn unequal_machines_are_spread_by_vcpus_and_the_load_of_others_counts() {
 
 #[test]
 fn a_machine_that_prefers_cache_floats_inside_one() {
-    let host = described("numa:2 l3:2 core:4 pu:1");
+    let host = from_description("numa:2 l3:2 core:4 pu:1");
     let mut request = machines(4, 4);
     request.prefer = Preference::Cache;
     let found = by_cpus(&plan("node-shared", &host, &request).unwrap());
@@ -69,7 +69,7 @@ fn a_machine_that_prefers_cache_floats_inside_one() {
 
 #[test]
 fn a_larger_machine_uses_as_few_nodes_as_it_needs() {
-    let host = described("numa:4 core:4 pu:1");
+    let host = from_description("numa:4 core:4 pu:1");
     let made = plan("node-shared", &host, &exactly(7)).unwrap();
     assert_eq!(made.pus(), set("0-7"));
     assert_eq!(made.vnodes[0].vcpus().count(), 7);
@@ -77,7 +77,7 @@ fn a_larger_machine_uses_as_few_nodes_as_it_needs() {
 
 #[test]
 fn a_full_node_is_not_chosen_and_never_an_error() {
-    let mut host = described("numa:2 core:4 pu:1");
+    let mut host = from_description("numa:2 core:4 pu:1");
     host.nodes.iter_mut().for_each(|node| node.memory_bytes = 8 << 30);
     host.nodes[0].free_bytes = Some(1 << 30);
     host.nodes[1].free_bytes = Some(8 << 30);

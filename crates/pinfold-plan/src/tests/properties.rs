@@ -6,7 +6,7 @@ use pinfold_model::{
     CpuSet, Device, EmulatorRequest, Finding, Free, IsolationScope, Plan, PuId, Request, Role,
     SmtRequest, Topology, VcpuCount, VnodePlan, VnodeRequest, Work,
 };
-use pinfold_samples::{any_request, any_requests, any_topology, numbered};
+use pinfold_samples::{any_request, any_requests, any_topology, number_cpus};
 use proptest::prelude::*;
 
 use crate::{PlanError, explain, plan, schema, strategies, validate};
@@ -262,7 +262,7 @@ fn keeps_its_word(
             prop_assert!(explain(&layout, topology, 80).contains(strategy));
             for vnode in &layout.vnodes {
                 // The part of one machine is a complete plan.
-                let alone = layout.alone(vnode);
+                let alone = layout.plan_of(vnode);
                 prop_assert_eq!(unnamed_faults(&alone, topology), vec![]);
                 prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
             }
@@ -415,7 +415,7 @@ proptest! {
         shape in (1_u32..3, 1_u32..3, 1_u32..4, 1_u32..4, 1_u32..3, 0_u32..4),
     ) {
         let (packages, nodes, l3s, cores, threads, way) = shape;
-        let topology = numbered([packages, nodes, l3s, cores, threads], way).build();
+        let topology = number_cpus([packages, nodes, l3s, cores, threads], way).build();
         let mut before = (0_usize, 0_usize);
         for vcpus in 1.. {
             let Ok(layout) = plan(strategy, &topology, &pinfold_samples::exactly(vcpus)) else { break };
@@ -461,7 +461,7 @@ proptest! {
         vcpus in 1_u32..6,
     ) {
         let (packages, nodes, l3s, cores, threads, way) = shape;
-        let topology = numbered([packages, nodes, l3s, cores, threads], way).build();
+        let topology = number_cpus([packages, nodes, l3s, cores, threads], way).build();
         let per_core = if strategy == "balanced" { threads } else { 1 };
         let host_l3 = topology.pu(topology.allowed.first().unwrap()).unwrap().l3;
         let free = |l3: &pinfold_model::L3Domain| cores - u32::from(Some(l3.id) == host_l3);

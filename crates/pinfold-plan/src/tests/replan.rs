@@ -4,7 +4,7 @@ use pinfold_model::{
     CpuSet, Finding, IsolationScope, Plan, PuId, Request, Role, ThreadPlan, Topology, VcpuCount,
     VmRequest, VnodeRequest,
 };
-use pinfold_samples::{described, machine, read, set};
+use pinfold_samples::{from_description, machine, read, set};
 
 use crate::plan;
 use crate::replan::{self, Change, Move, Placements, Replan, ReplanError};
@@ -111,7 +111,7 @@ fn an_added_iothread_runs_where_the_emulator_does() {
 
 #[test]
 fn only_the_vcpu_of_an_offline_cpu_moves_and_it_stays_when_the_cpu_returns() {
-    let host = described("numa:1 core:6 pu:1");
+    let host = from_description("numa:1 core:6 pu:1");
     let before = after(&host, &[arrival("a", "balanced", 2), arrival("b", "balanced", 2)]);
     let pin = before.plans[0].vnodes[0].vcpus().next().unwrap().pus.clone();
     let fewer = without(&host, &pin.to_string());
@@ -125,7 +125,7 @@ fn only_the_vcpu_of_an_offline_cpu_moves_and_it_stays_when_the_cpu_returns() {
 
 #[test]
 fn a_vcpu_without_a_free_cpu_shares_until_one_is_free() {
-    let host = described("numa:1 core:4 pu:1");
+    let host = from_description("numa:1 core:4 pu:1");
     let before = after(&host, &[arrival("a", "balanced", 2), arrival("b", "balanced", 1)]);
     let found = replan(&host, &before, &added("b", 1)).unwrap();
     assert_eq!(found.findings.len(), 1, "{:?}", found.findings);
@@ -139,7 +139,7 @@ fn a_vcpu_without_a_free_cpu_shares_until_one_is_free() {
 
 #[test]
 fn one_vcpu_moves_to_make_a_core_free() {
-    let host = described("numa:1 core:4 pu:2");
+    let host = from_description("numa:1 core:4 pu:2");
     let mut before = after(&host, &[arrival("a", "low-latency", 1)]);
     // Two machines that need a CPU each are on half of a core.
     for (name, cpu) in [("b", "4"), ("c", "6")] {
@@ -155,7 +155,7 @@ fn one_vcpu_moves_to_make_a_core_free() {
 
 #[test]
 fn the_host_keeps_a_cpu_when_its_own_go_offline() {
-    let host = described("numa:1 core:4 pu:1");
+    let host = from_description("numa:1 core:4 pu:1");
     let before = after(&host, &[arrival("a", "low-latency", 3)]);
     let fewer = without(&host, &before.housekeeping(&host).to_string());
     let found = replan(&fewer, &before, &Change::Host).unwrap();
@@ -165,7 +165,7 @@ fn the_host_keeps_a_cpu_when_its_own_go_offline() {
 
 #[test]
 fn cpus_that_another_owner_takes_are_left() {
-    let host = described("numa:1 core:6 pu:1");
+    let host = from_description("numa:1 core:6 pu:1");
     let mut before = after(&host, &[arrival("a", "balanced", 2)]);
     let pin = before.plans[0].vnodes[0].vcpus().next().unwrap().pus.clone();
     before.taken = pin.clone();
@@ -176,7 +176,7 @@ fn cpus_that_another_owner_takes_are_left() {
 
 #[test]
 fn what_is_not_there_is_an_error() {
-    let host = described("numa:1 core:4 pu:1");
+    let host = from_description("numa:1 core:4 pu:1");
     let placements = after(&host, &[arrival("a", "balanced", 1)]);
     let gone = Change::Departure { vnode: "b".to_owned() };
     let error = replan(&host, &placements, &gone).unwrap_err();
@@ -470,7 +470,7 @@ fn at_most_one_move_more_than_the_least_possible() {
     for (seed, description) in
         (1..=60).flat_map(|seed| ["core:4 pu:2", "numa:2 core:3 pu:1"].map(|host| (seed, host)))
     {
-        let whole = described(description);
+        let whole = from_description(description);
         let mut numbers = Numbers(seed);
         let mut placements = Placements::default();
         for number in 0..6 {

@@ -73,7 +73,7 @@ fn a_machine_of_several_keeps_its_own_cores_only() {
     let two = ask(vec![vm("rt", 4), vm("db", 6)]);
     let own = |strategy| {
         let layout = plan(strategy, &dual_e5_2670().build(), &two).unwrap();
-        let own = layout.vnodes.iter().map(|vnode| layout.alone(vnode).exclusive.to_string());
+        let own = layout.vnodes.iter().map(|vnode| layout.plan_of(vnode).exclusive.to_string());
         own.collect::<Vec<_>>()
     };
     assert_eq!(own("realtime"), ["8-11,24-27", "1-6,17-22"]);

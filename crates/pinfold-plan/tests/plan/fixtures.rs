@@ -8,7 +8,7 @@ use pinfold_model::{
     Speed, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::{explain, plan, schema, strategies, validate};
-use pinfold_samples::{described, hosts};
+use pinfold_samples::{from_description, hosts};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
@@ -512,7 +512,7 @@ fn helpers_are_on_the_nearest_node_with_room() {
 }
 
 fn helpers(machine: &str, vcpus: &[u32]) -> Vec<String> {
-    let topology = described(machine);
+    let topology = from_description(machine);
     let made = plan("auto", &topology, &with_iothreads(vcpus)).expect("a plan");
     let others = made.vnodes.iter().flat_map(|vnode| &vnode.threads);
     others.filter(|it| !it.role.is_vcpu()).map(|it| it.pus.to_string()).collect()

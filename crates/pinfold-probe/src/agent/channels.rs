@@ -70,7 +70,7 @@ impl ChannelBuffers {
     }
 
     /// Why the stream has ended; `None` if it has not.
-    pub(super) fn gone(&self) -> Option<String> {
+    pub(super) fn end_reason(&self) -> Option<String> {
         self.lock().gone.clone()
     }
 

@@ -48,12 +48,12 @@ pub fn gaps(raw: &[RawGap], context: &Context<'_>, role: &dyn Fn(Tid, Tid) -> St
         is_at_least: gap.kind == GapKind::Unseen,
         parts: parts(gap, context),
     });
-    joined(gaps)
+    join_gaps(gaps)
 }
 
 /// A thread that a signal or a quota stops while it waits for a CPU must run in the kernel first:
 /// both waits are one gap.
-fn joined(gaps: impl Iterator<Item = Gap>) -> Vec<Gap> {
+fn join_gaps(gaps: impl Iterator<Item = Gap>) -> Vec<Gap> {
     let mut all: Vec<Gap> = Vec::new();
     let mut latest: BTreeMap<u32, usize> = BTreeMap::new();
     for gap in gaps {
@@ -76,7 +76,7 @@ fn joined(gaps: impl Iterator<Item = Gap>) -> Vec<Gap> {
                 let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
                 let parts = before.parts.drain(..).chain(gap.parts);
                 parts.for_each(|part| add(&mut sums, part.cause, part.ns));
-                before.parts = sorted(sums);
+                before.parts = sort_parts(sums);
             }
             Some(_) | None => {
                 latest.insert(gap.tid, all.len());
@@ -88,7 +88,7 @@ fn joined(gaps: impl Iterator<Item = Gap>) -> Vec<Gap> {
 }
 
 /// The longest first.
-fn sorted(sums: BTreeMap<Cause, u64>) -> Vec<Part> {
+fn sort_parts(sums: BTreeMap<Cause, u64>) -> Vec<Part> {
     let parts = sums.into_iter().filter(|(_, ns)| *ns > 0);
     let mut parts: Vec<Part> = parts.map(|(cause, ns)| Part { cause, ns }).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.ns));
@@ -136,7 +136,7 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     if is_quota || idle_ns > LONGEST_IDLE_EXIT_NS {
         sums.retain(|cause, _| !is_idle_exit(cause));
     }
-    sorted(sums)
+    sort_parts(sums)
 }
 
 fn add(sums: &mut BTreeMap<Cause, u64>, cause: Cause, ns: u64) {

@@ -137,10 +137,13 @@ pub(crate) fn origin(page: &Page) -> Vec<Fact> {
         Fact::code("Host fingerprint", &origin.fingerprint),
         Fact::code("Host kernel", &origin.kernel),
         Fact::code("Kernel parameters", shown_parameters(&origin.cmdline)),
-        Fact::prose("Hypervisor under the host", known(&origin.hypervisor, "none seen")),
-        Fact::prose("QEMU", known(&origin.qemu, "not used")),
+        Fact::prose("Hypervisor under the host", text_or(&origin.hypervisor, "none seen")),
+        Fact::prose("QEMU", text_or(&origin.qemu, "not used")),
         Fact::prose("Accelerator", origin.accelerator.to_string()),
-        Fact::code("Guest kernel", known(&origin.guest_kernel, "not known: the user’s own guest")),
+        Fact::code(
+            "Guest kernel",
+            text_or(&origin.guest_kernel, "not known: the user’s own guest"),
+        ),
         Fact::code("Seed of the design", origin.seed.to_string()),
         Fact::prose("Pinfold", &origin.pinfold),
         Fact::code("Raw samples", format!("{} (run {})", provenance.store, provenance.run)),
@@ -149,6 +152,6 @@ pub(crate) fn origin(page: &Page) -> Vec<Fact> {
     ]
 }
 
-fn known(text: &Option<String>, missing: &str) -> String {
+fn text_or(text: &Option<String>, missing: &str) -> String {
     text.clone().unwrap_or_else(|| missing.to_owned())
 }

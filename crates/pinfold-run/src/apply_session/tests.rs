@@ -1,6 +1,6 @@
 //! Plans that were saved while other CPUs were online, on a simulated host.
 
-use pinfold_apply::{Journal, JournalError, Journals, NewJournal, unobserved};
+use pinfold_apply::{Journal, JournalError, Journals, NewJournal, no_observer};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Host as _, SimClock, SystemClock, paths};
 use pinfold_model::{CpuSet, Request, Role, Tid, Topology, VcpuCount};
@@ -66,7 +66,7 @@ fn placed(
         host,
         Placement { plan, target: &target },
         &mut journal,
-        &mut unobserved(),
+        &mut no_observer(),
     );
     check(done, journal);
 }

@@ -12,7 +12,7 @@ use pinfold_emulate::GROUP_PREFIX;
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_status, process as own};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Attach, AttachKind, Tid, shown};
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ pub fn find_one(host: &dyn Host, kind: AttachKind, name: &str) -> Result<Attach,
         [Member::Group { path }] => Ok(Attach::Group(path.clone())),
         [Member::Process { pid, .. }] => Ok(Attach::Process(*pid)),
         several => {
-            let count = counted(several.len(), "group or process");
+            let count = count_noun(several.len(), "group or process");
             Err(refuse(&what, &format!("is more than one: {count}"))
                 .with_hint("leave `attach` out, and use `pinfold emulate attach` after the start"))
         }
@@ -115,7 +115,7 @@ fn is_below(all: &BTreeMap<Tid, ProcStat>, ancestor: Tid, pid: Tid) -> bool {
 }
 
 /// The version 2 hierarchy.
-fn unified(host: &dyn Host) -> Result<Option<Mount>, HostError> {
+fn unified_mount(host: &dyn Host) -> Result<Option<Mount>, HostError> {
     let path = paths::own_mountinfo();
     let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     Ok(mountinfo::v2_mount(&mounts).map(|found| found.mount))
@@ -132,7 +132,7 @@ fn member(
     let process = Member::Process { pid: stat.tid.0, start_time: stat.start_time };
     let path = paths::process_cgroup(stat.tid);
     let groups = proc_cgroup::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
-    let (Some(group), Some(mount)) = (proc_cgroup::v2_path(&groups), unified(host)?) else {
+    let (Some(group), Some(mount)) = (proc_cgroup::v2_path(&groups), unified_mount(host)?) else {
         return Ok(process);
     };
     if group.split('/').any(|part| part == "..") {
@@ -188,7 +188,7 @@ fn is_frozen(host: &dyn Host, directory: &str) -> bool {
 fn is_paused(host: &dyn Host, member: &Member) -> bool {
     match member {
         Member::Group { path } => {
-            let mount = unified(host).ok().flatten();
+            let mount = unified_mount(host).ok().flatten();
             mount.is_some_and(|mount| is_frozen(host, &format!("{}{path}", mount.path)))
         }
         Member::Process { pid, .. } => {
@@ -265,7 +265,7 @@ fn known_containers(host: &dyn Host) -> Vec<Container> {
         for folder in folders(host, &space) {
             let file = json(host, &format!("{folder}/config.json")).unwrap_or_default();
             let pid = number(host, &format!("{folder}/init.pid"));
-            known.push(Container { id: last(&folder), names: annotated(&file), pid });
+            known.push(Container { id: last(&folder), names: container_names(&file), pid });
         }
     }
     for folder in folders(host, "/run/runc") {
@@ -298,14 +298,14 @@ fn podman_of(host: &dyn Host, folder: &str, names: Option<&Value>) -> Container 
     let listed = listed.filter_map(|one| one.get("names")?.as_array()).flatten();
     let mut names: Vec<String> =
         listed.filter_map(|name| name.as_str().map(str::to_owned)).collect();
-    names.extend(annotated(
+    names.extend(container_names(
         &json(host, &format!("{folder}/userdata/config.json")).unwrap_or_default(),
     ));
     Container { id, names, pid: number(host, &format!("{folder}/userdata/pidfile")) }
 }
 
 /// Names of a container and its pod in the annotations of an OCI configuration.
-fn annotated(file: &Value) -> Vec<String> {
+fn container_names(file: &Value) -> Vec<String> {
     const KEYS: [&str; 5] = [
         "io.kubernetes.cri.container-name",
         "io.kubernetes.cri.sandbox-name",
@@ -351,7 +351,7 @@ fn unit(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failure>
     let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     let v1 = mounts.iter().find(|mount| mount.options.iter().any(|at| at == "name=systemd"));
     let mut left = MOST_GROUPS;
-    if let Some(mount) = unified(host)?
+    if let Some(mount) = unified_mount(host)?
         && let Some(found) = directory(host, &mount.path, &name, &mut left)
         && !pids(host, &found).is_empty()
     {

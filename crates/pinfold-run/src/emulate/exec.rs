@@ -13,7 +13,7 @@ use pinfold_model::{CpuSet, Platform, shown};
 
 use super::ipc::Enter;
 use super::status::Endpoint;
-use super::supervisor::{Activation, resolved, with_platform};
+use super::supervisor::{Activation, plan_platform, with_platform};
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::start_lock::StartLock;
@@ -86,7 +86,7 @@ pub fn run_slow(
     } else {
         claims::of_state(&host, session.state)?
     };
-    let plan = resolved(platform, &host, &claims)?;
+    let plan = plan_platform(platform, &host, &claims)?;
     plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     // The vnode exists as long as the command, so the signals are left to the command.
     interrupt::install_forward()?;
@@ -153,7 +153,7 @@ fn percent(millionths: u32) -> String {
 /// Forwards signals to the command. Ctrl-C of a terminal reaches it directly, and many programs
 /// treat a second one as a forced exit.
 pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
-    for signal in interrupt::forwarded() {
+    for signal in interrupt::take_forwarded() {
         let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
         if !by_terminal {
             command.signal(signal)?;

@@ -81,7 +81,7 @@ fn benchmark(pus: &CpuSet, duration_ns: u64) -> Progress {
     }
 }
 
-fn failed(why: String) -> SpeedError {
+fn speed_error(why: String) -> SpeedError {
     SpeedError::HelperSpawner { what: "the witness", why }
 }
 
@@ -92,8 +92,9 @@ fn rates(outcome: &ProgressOutcome) -> Result<Throughput, SpeedError> {
         let own_ns = worker.own_ns(outcome.unit_ns, from_ns, to_ns);
         let units = ms.iter().copied().map(u64::from).sum();
         let (own_ns, span_ns) = (
-            own_ns
-                .ok_or_else(|| failed("it was stopped more often than it can record".to_owned()))?,
+            own_ns.ok_or_else(|| {
+                speed_error("it was stopped more often than it can record".to_owned())
+            })?,
             to_ns - from_ns,
         );
         Ok::<_, SpeedError>(Window { units, own_ns, span_ns })
@@ -151,10 +152,10 @@ impl HelperSpawner for Programs<'_> {
             .policy(Some(Policy::Other { nice: WITNESS_NICE }))
             .capture(benchmark.timeout_ns())?;
         if !output.status.success() {
-            return Err(failed(process::describe(output.status)));
+            return Err(speed_error(process::describe(output.status)));
         }
         let outcome = benchmark.parse(&output.stdout_text());
-        let outcome = outcome.map_err(|error| failed(error.to_string()))?;
+        let outcome = outcome.map_err(|error| speed_error(error.to_string()))?;
         rates(&outcome)
     }
 
@@ -180,7 +181,7 @@ impl HelperSpawner for Programs<'_> {
             .stderr(Stdio::Null)
             .start()?;
         let (report, output) = mpsc::channel();
-        let mut pipe = child.stdout().ok_or_else(|| failed("it has no output".to_owned()))?;
+        let mut pipe = child.stdout().ok_or_else(|| speed_error("it has no output".to_owned()))?;
         // The output is larger than a pipe buffer. The thread ends with the pipe.
         std::thread::Builder::new()
             .name("witness".to_owned())
@@ -191,7 +192,7 @@ impl HelperSpawner for Programs<'_> {
                     Ok(_) | Err(_) => report.send(text).ok(),
                 }
             })
-            .map_err(|error| failed(error.to_string()))?;
+            .map_err(|error| speed_error(error.to_string()))?;
         Ok(Some(Box::new(Watched { child, output, benchmark })))
     }
 
@@ -233,11 +234,11 @@ impl Witness for Watched {
     fn poll(&mut self) -> Result<Option<Throughput>, SpeedError> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         if !status.success() {
-            return Err(failed(process::describe(status)));
+            return Err(speed_error(process::describe(status)));
         }
-        let output = self.output.recv().map_err(|error| failed(error.to_string()))?;
+        let output = self.output.recv().map_err(|error| speed_error(error.to_string()))?;
         let outcome = self.benchmark.parse(&String::from_utf8_lossy(&output));
-        rates(&outcome.map_err(|error| failed(error.to_string()))?).map(Some)
+        rates(&outcome.map_err(|error| speed_error(error.to_string()))?).map(Some)
     }
 }
 

@@ -140,7 +140,7 @@ pub struct Enter {
 }
 
 impl Answer {
-    pub(crate) fn refused(failure: &Failure) -> Self {
+    pub(crate) fn from_failure(failure: &Failure) -> Self {
         Self::Refused {
             why: failure.message.clone(),
             hint: failure.hint.clone(),
@@ -149,7 +149,7 @@ impl Answer {
     }
 
     /// The failure for a response of an unexpected kind.
-    fn unexpected(self) -> Failure {
+    fn unexpected_response(self) -> Failure {
         Failure::new(Exit::Host, format!("unexpected reply from the supervisor: {self:?}"))
             .with_hint(format!(
                 "it may be another version of Pinfold: end it with that version's `{}`",
@@ -159,22 +159,22 @@ impl Answer {
 
     /// The status of all vnodes.
     pub fn status(self) -> Result<serde_json::Value, Failure> {
-        if let Self::Status(status) = self { Ok(status) } else { Err(self.unexpected()) }
+        if let Self::Status(status) = self { Ok(status) } else { Err(self.unexpected_response()) }
     }
 
     /// For a request whose response has no contents.
-    pub fn done(self) -> Result<(), Failure> {
-        if let Self::Done = self { Ok(()) } else { Err(self.unexpected()) }
+    pub fn expect_empty(self) -> Result<(), Failure> {
+        if let Self::Done = self { Ok(()) } else { Err(self.unexpected_response()) }
     }
 
     /// Where a process of a vnode starts.
     pub fn enter(self) -> Result<Enter, Failure> {
-        if let Self::Enter(enter) = self { Ok(enter) } else { Err(self.unexpected()) }
+        if let Self::Enter(enter) = self { Ok(enter) } else { Err(self.unexpected_response()) }
     }
 
     /// What was undone.
     pub fn down(self) -> Result<String, Failure> {
-        if let Self::Down(reported) = self { Ok(reported) } else { Err(self.unexpected()) }
+        if let Self::Down(reported) = self { Ok(reported) } else { Err(self.unexpected_response()) }
     }
 }
 
@@ -207,12 +207,13 @@ pub fn ask_process(
     if only.is_some_and(|only| only != pid) {
         return Ok(None);
     }
-    let mut line = serde_json::to_string(ask).map_err(|error| broken(&error))?;
+    let mut line = serde_json::to_string(ask).map_err(|error| connection_failure(&error))?;
     line.push('\n');
     let mut writer = &stream;
-    writer.write_all(line.as_bytes()).map_err(|error| broken(&error))?;
-    let answer = hear(&stream, pid, ask)?.map_err(|error| broken(&error))?;
-    let answer: Answer = serde_json::from_str(&answer).map_err(|error| broken(&error))?;
+    writer.write_all(line.as_bytes()).map_err(|error| connection_failure(&error))?;
+    let answer = hear(&stream, pid, ask)?.map_err(|error| connection_failure(&error))?;
+    let answer: Answer =
+        serde_json::from_str(&answer).map_err(|error| connection_failure(&error))?;
     match answer {
         Answer::Refused { why, hint, residue } => {
             let failure = Failure::new(if residue { Exit::Residue } else { Exit::Input }, why);
@@ -227,7 +228,7 @@ pub fn ask_process(
     }
 }
 
-fn broken(error: &dyn std::fmt::Display) -> Failure {
+fn connection_failure(error: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Host, format!("the supervisor does not reply: {error}")).with_hint(format!(
         "end it (its process is `pinfold emulate up`), then run `{}`",
         Command::new("undo --left")

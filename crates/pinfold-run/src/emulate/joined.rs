@@ -10,7 +10,7 @@ use pinfold_model::{Attach, TaskId, Tid};
 
 use super::attachments::Attachment;
 use super::ipc::Member;
-use super::supervisor::{ActivePlatform, Door, MOST_MOVES, moved};
+use super::supervisor::{ActivePlatform, Door, MOST_MOVES, moved_tasks};
 
 /// Interval at which attached groups are checked.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -72,7 +72,7 @@ impl Door<'_, '_> {
         let base = platformed.cgroup(vnode)?;
         let (cgroup, mut steps) = base.add(self.host, self.hierarchies, &node)?;
         for moves in 1.. {
-            self.journal.bind(self.host, &moved(&steps))?;
+            self.journal.bind(self.host, &moved_tasks(&steps))?;
             pinfold_apply::add_steps(self.host, steps, self.journal)?;
             steps = cgroup.count_missed(self.host, self.hierarchies, &node)?;
             if steps.is_empty() {
@@ -125,7 +125,7 @@ impl Door<'_, '_> {
             if let Ok(steps) = added
                 && !steps.is_empty()
             {
-                self.journal.bind(self.host, &moved(&steps))?;
+                self.journal.bind(self.host, &moved_tasks(&steps))?;
                 if let Err(error) = pinfold_apply::add_steps(self.host, steps, self.journal) {
                     one.note = Some(format!("new processes cannot be moved: {error}"));
                 }

@@ -78,7 +78,7 @@ pub fn speed_like(like: &Like, host: &LiveHost) -> Result<Prediction, Failure> {
     }
     let ours = match &like.own {
         Some(path) => read(path)?,
-        None => stored(&topology)?,
+        None => load_profile(&topology)?,
     };
     predict(&theirs, &ours, kind).map_err(|failure| Failure {
         message: format!("{}: {}", like.file, failure.message),
@@ -125,7 +125,7 @@ pub fn predict(
         let hint = "only slower CPUs can be emulated; emulate this machine on that one";
         return Err(Failure::new(Exit::Input, text).with_hint(hint));
     }
-    let speed = rounded(interval.ratio);
+    let speed = round_speed(interval.ratio);
     let compiler = if theirs.compiler == ours.compiler {
         ""
     } else {
@@ -199,7 +199,7 @@ fn range(interval: &Interval) -> String {
 }
 
 /// In hundredths of a percent; at most full speed.
-fn rounded(ratio: f64) -> Speed {
+fn round_speed(ratio: f64) -> Speed {
     (1..=10_000_u32)
         .rev()
         .find(|hundredths| f64::from(*hundredths) <= (ratio * 10_000.0).round().max(1.0))
@@ -216,7 +216,7 @@ fn read(path: &str) -> Result<Profile, Failure> {
 }
 
 /// The profile of this machine, which is measured if there is none yet.
-fn stored(topology: &Topology) -> Result<Profile, Failure> {
+fn load_profile(topology: &Topology) -> Result<Profile, Failure> {
     let folder = StateDir::open(&format!("{}/profiles", files::cache_dir()?))?;
     let name = format!("{}.jsonl", topology.fingerprint);
     if folder.contains(&name) {
@@ -313,8 +313,8 @@ mod tests {
         assert_eq!(predict(&all(100.4), &all(100.0), None).unwrap().speed, Speed::FULL);
         let noisy = with(with(all(100.0), Kind::Integer, 97.0), Kind::Branches, 104.0);
         assert_eq!(predict(&noisy, &all(100.0), None).unwrap().speed, Speed::FULL);
-        assert_eq!(rounded(0.0), Speed::from_millionths(100).unwrap());
-        assert_eq!(rounded(0.432_149).to_string(), "43.21%");
+        assert_eq!(round_speed(0.0), Speed::from_millionths(100).unwrap());
+        assert_eq!(round_speed(0.432_149).to_string(), "43.21%");
     }
 
     #[track_caller]

@@ -163,7 +163,7 @@ fn entry(one: &Calibration) -> Entry {
 
 /// `None` for values that no reference run can give.
 fn calibration(entry: Entry) -> Option<Calibration> {
-    let method = Method::named(&entry.method)?;
+    let method = Method::from_name(&entry.method)?;
     let together = CpuSet::parse_list(&entry.together).ok()?;
     let costs = entry
         .costs

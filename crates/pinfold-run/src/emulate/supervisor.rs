@@ -17,7 +17,7 @@ use pinfold_emulate::{Effort, Facts, Hierarchies, Node, ProfileRow, VnodeCgroup,
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, EventWatcher, HostMut as _, LiveHost, SystemClock};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     Attach, Change, Command, CpuSet, EmulatedVnode, EmulationPlan, Finding, Method, Platform, PuId,
     SpeedRequest, Step, TaskId, Topology,
@@ -56,7 +56,7 @@ fn end_child(mut child: Child) -> Result<(), Failure> {
         Some(_) => interrupt::check(),
         None => {
             let pid = child.detach().tid;
-            let exit = if interrupt::requested() { Exit::Interrupted } else { Exit::Host };
+            let exit = if interrupt::is_requested() { Exit::Interrupted } else { Exit::Host };
             let text = format!(
                 "the supervisor (process {pid}) received the request to stop but is still running"
             );
@@ -108,7 +108,7 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
     let said = listen(pipe)?;
     let end = SystemClock.now_ns().saturating_add(READY_NS);
     let mut last_words: Vec<String> = Vec::new();
-    while SystemClock.now_ns() < end && !interrupt::requested() {
+    while SystemClock.now_ns() < end && !interrupt::is_requested() {
         // A supervisor that ends closes the connection; its last lines contain the reason.
         let own = Some(child.pid());
         if let Ok(Some(answer)) = ipc::ask_process(state, &Ask::Status, own) {
@@ -173,7 +173,7 @@ pub fn plan_of(
 ) -> Result<EmulationPlan, Failure> {
     let PlatformFile { path, share_housekeeping, .. } = *platform;
     let text = files::read_text(path).map_err(|error| inputs::input_failure(&error))?;
-    let mut platform = inputs::asked(path, platforms::from_toml(&text))?;
+    let mut platform = inputs::name_option(path, platforms::from_toml(&text))?;
     platform.share_housekeeping |= share_housekeeping;
     let at = |place: Option<(usize, usize)>, failure: Failure| {
         let place = place.map(|(line, column)| format!("line {line}, column {column}: "));
@@ -183,8 +183,8 @@ pub fn plan_of(
     let mut predicted = Vec::new();
     for vnode in &mut platform.vnodes {
         let Some(like) = &mut vnode.like else { continue };
-        like.file = beside(path, &like.file);
-        like.own = like.own.as_ref().map(|own| beside(path, own));
+        like.file = resolve_path(path, &like.file);
+        like.own = like.own.as_ref().map(|own| resolve_path(path, own));
         let prediction = like::speed_like(like, host)
             .map_err(|failure| at(platforms::place_of_key(&text, &vnode.name, "like"), failure))?;
         let lines = prediction.to_lines();
@@ -199,7 +199,7 @@ pub fn plan_of(
             vnode.attach = Some(found);
         }
         let Some(file) = &mut vnode.profile else { continue };
-        *file = beside(path, file);
+        *file = resolve_path(path, file);
         if let Err(error) = files::read(file) {
             let place = platforms::place_of_key(&text, &vnode.name, "profile");
             return Err(at(place, no_profile(path, &error)));
@@ -232,7 +232,7 @@ fn no_profile(platform: &str, error: &pinfold_host::HostError) -> Failure {
 }
 
 /// A file named in another file: its path is relative to the folder of that file.
-fn beside(path: &str, named: &str) -> String {
+fn resolve_path(path: &str, named: &str) -> String {
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     folder.join(named).to_string_lossy().into_owned()
 }
@@ -257,7 +257,7 @@ impl Unresolved {
 }
 
 /// A platform on this machine: vnodes that name no method get the best that works here.
-pub fn resolved(
+pub fn plan_platform(
     platform: Platform,
     host: &LiveHost,
     claims: &Claims,
@@ -329,12 +329,12 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
 fn load(path: &str, vnode: &EmulatedVnode) -> Result<pinfold_emulate::Load, Failure> {
     let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let recorded = inputs::asked(path, platforms::load(&text))?;
+    let recorded = inputs::name_option(path, platforms::load(&text))?;
     let cores = vnode.pus.len();
     if recorded.pus.len() < cores {
         let why = format!(
             "{path} was recorded on {}, but {} has {cores}",
-            counted(recorded.pus.len(), "CPU"),
+            count_noun(recorded.pus.len(), "CPU"),
             vnode.name
         );
         return Err(Failure::new(Exit::Input, why)
@@ -356,7 +356,7 @@ fn profile(
 ) -> Result<Vec<ProfileRow>, Failure> {
     let bytes = files::read(path).map_err(|error| inputs::input_failure(&error))?;
     let text = String::from_utf8_lossy(&bytes);
-    let profile = inputs::asked(path, platforms::profile(&text))?;
+    let profile = inputs::name_option(path, platforms::profile(&text))?;
     let first = vnode.pus.first().map_or(PuId(0), |(pu, _)| *pu);
     profile
         .changes
@@ -493,7 +493,7 @@ pub fn with_programs(
     let answered = stopped.and(undone).map(|report| {
         let (restored, right) = (report.restored, report.already_right);
         let reported =
-            format!("{} restored, {right} already as before", counted(restored, "value"));
+            format!("{} restored, {right} already as before", count_noun(restored, "value"));
         // The client that requested the end receives the findings, else the reader of the
         // supervisor's output.
         let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
@@ -502,7 +502,7 @@ pub fn with_programs(
     if let Some(caller) = caller {
         caller.answer(&match &answered {
             Ok(reported) => Answer::Down(reported.clone()),
-            Err(failure) => Answer::refused(failure),
+            Err(failure) => Answer::from_failure(failure),
         });
     }
     answered.map(|_| ())
@@ -540,8 +540,8 @@ fn make_groups(
         let (cgroup, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
         cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
         let mut take = |steps: Vec<Step>| {
-            journal.bind(host, &moved(&steps))?;
-            pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::unobserved())
+            journal.bind(host, &moved_tasks(&steps))?;
+            pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::no_observer())
                 .map_err(Failure::from)
         };
         take(steps)?;
@@ -598,7 +598,7 @@ fn in_force(
 }
 
 /// The processes that steps move into a vnode.
-pub(super) fn moved(steps: &[Step]) -> Vec<TaskId> {
+pub(super) fn moved_tasks(steps: &[Step]) -> Vec<TaskId> {
     let tasks = steps.iter().filter_map(|step| match &step.change {
         Change::MoveTasks { tasks, .. } => Some(tasks.iter().copied()),
         Change::SetAffinity { .. }
@@ -656,7 +656,7 @@ fn until_done(
         let next = platformed.nodes.turn(now)?;
         door.look(now)?;
         // Before any client learns that the vnodes are ready.
-        if interrupt::requested() || !work(platformed)? {
+        if interrupt::is_requested() || !work(platformed)? {
             return Ok(None);
         }
         let listener_due =
@@ -667,12 +667,12 @@ fn until_done(
                 Ok(Ask::Down) => return Ok(Some(caller)),
                 Ok(Ask::Join { vnode }) => match door.admit(platformed, &caller, &vnode) {
                     Ok(enter) => caller.answer(&Answer::Enter(enter)),
-                    Err(failure) => caller.answer(&Answer::refused(&failure)),
+                    Err(failure) => caller.answer(&Answer::from_failure(&failure)),
                 },
                 Ok(Ask::Attach { vnode, what, members }) => {
                     match door.attach(platformed, &vnode, &what, &members) {
                         Ok(()) => caller.answer(&Answer::Done),
-                        Err(failure) => caller.answer(&Answer::refused(&failure)),
+                        Err(failure) => caller.answer(&Answer::from_failure(&failure)),
                     }
                 }
                 Ok(Ask::Status) => match platformed.nodes.status() {
@@ -681,13 +681,13 @@ fn until_done(
                         door.joined.report(&mut status);
                         caller.answer(&Answer::Status(status));
                     }
-                    Err(error) => caller.answer(&Answer::refused(&error.into())),
+                    Err(error) => caller.answer(&Answer::from_failure(&error.into())),
                 },
                 Ok(question) => match platformed.answer(&question) {
                     Ok(answer) => caller.answer(&answer),
-                    Err(failure) => caller.answer(&Answer::refused(&failure)),
+                    Err(failure) => caller.answer(&Answer::from_failure(&failure)),
                 },
-                Err(failure) => caller.answer(&Answer::refused(&failure)),
+                Err(failure) => caller.answer(&Answer::from_failure(&failure)),
             }
         }
         let mut sources = door.listener.as_ref().map(Listener::sources).unwrap_or_default();
@@ -735,7 +735,7 @@ impl ActivePlatform<'_> {
     }
 
     fn set(&mut self, name: &str, speed: &str, only: Option<PuId>) -> Result<(), Failure> {
-        let speed_request = inputs::asked("--speed", platforms::speed(speed))?;
+        let speed_request = inputs::name_option("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
         // As in the platform file.
         if vnode.method == Some(Method::Inject) {

@@ -9,7 +9,7 @@ use crate::{Exit, Failure, interrupt};
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
@@ -118,8 +118,8 @@ impl<'s> Vnode<'s> {
         };
         let (files, mask) = ipc::place_of(state, name)?;
         let status = ipc::require(state, &Ask::Status)?.status()?;
-        let (method, asked) =
-            asked(&status, name).ok_or_else(|| strange(&format!("no result for {name}")))?;
+        let (method, asked) = requested_speeds(&status, name)
+            .ok_or_else(|| strange(&format!("no result for {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
         let inside = Placement { cgroup_files: files, affinity: Some(mask) };
         Ok((Self { state, name, asked, inside, outside }, method))
@@ -127,7 +127,7 @@ impl<'s> Vnode<'s> {
 
     fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
         let ask = Ask::Set { vnode: self.name.to_owned(), speed: format!("{speed:.6}"), pu };
-        ipc::require(self.state, &ask)?.done()
+        ipc::require(self.state, &ask)?.expect_empty()
     }
 
     fn at_full_speed<T>(&self, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
@@ -148,7 +148,7 @@ impl<'s> Vnode<'s> {
         pinload: &Pinload,
         place: &Placement,
     ) -> Result<f64, Failure> {
-        if interrupt::requested() {
+        if interrupt::is_requested() {
             return Err(Failure::new(Exit::Interrupted, "interrupted"));
         }
         let outcome = micro
@@ -160,7 +160,7 @@ impl<'s> Vnode<'s> {
 
 impl Verification {
     /// Mean of the requested speeds of its cores.
-    pub fn requested(&self) -> f64 {
+    pub fn requested_speed(&self) -> f64 {
         let sum: f64 = self.asked.iter().map(|(_, speed)| speed).sum();
         sum / self.asked.len().max(1) as f64
     }
@@ -171,11 +171,11 @@ impl Verification {
         if repetitions < 5 {
             remarks.push(format!(
                 "{} {} too few: a useful interval needs five",
-                counted(repetitions, "repetition"),
+                count_noun(repetitions, "repetition"),
                 agree(repetitions, "is", "are")
             ));
         }
-        if self.asked.iter().any(|(_, speed)| *speed != self.requested()) {
+        if self.asked.iter().any(|(_, speed)| *speed != self.requested_speed()) {
             remarks.push(format!(
                 "the cores of {} have different speeds: the requested speed is their mean, and a \
                  single thread achieves the speed of the core that it runs on",
@@ -187,7 +187,7 @@ impl Verification {
 }
 
 /// The method of a vnode and the requested speeds of its CPUs.
-fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
+fn requested_speeds(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
     let vnodes = status.get("vnodes")?.as_array()?;
     let vnode =
         vnodes.iter().find(|vnode| vnode.get("vnode").and_then(Value::as_str) == Some(name))?;
@@ -205,7 +205,7 @@ fn asked(status: &Value, name: &str) -> Option<(String, Vec<(u32, f64)>)> {
 
 impl Row {
     /// Achieved speed, with its interval if there are two pairs; `None` without a valid pair.
-    pub fn achieved(&self) -> Option<(f64, Option<(f64, f64)>)> {
+    pub fn achieved_speed(&self) -> Option<(f64, Option<(f64, f64)>)> {
         let blocks: Vec<Block> =
             self.pairs.iter().map(|(slow, full)| Block::pair(*slow, *full)).collect();
         match ratio_interval(&blocks) {
@@ -226,10 +226,10 @@ mod tests {
 
     #[test]
     fn achieved_is_the_median_ratio() {
-        assert_eq!(row(&[(1.0, 4.0)]).achieved(), Some((0.25, None)));
-        let three = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved();
+        assert_eq!(row(&[(1.0, 4.0)]).achieved_speed(), Some((0.25, None)));
+        let three = row(&[(1.0, 4.0), (2.0, 4.0), (3.0, 4.0)]).achieved_speed();
         assert_eq!(three, Some((0.5, Some((0.25, 0.75)))));
-        assert_eq!(row(&[]).achieved(), None);
+        assert_eq!(row(&[]).achieved_speed(), None);
     }
 
     fn row(pairs: &[(f64, f64)]) -> Row {
@@ -241,9 +241,12 @@ mod tests {
         let status = json!({"vnodes": [
             {"vnode": "a", "method": "stall", "cores": [{"pu": 3, "asked": 0.4}, {"pu": 4, "asked": 0.5}]},
         ]});
-        assert_eq!(asked(&status, "a"), Some(("stall".to_owned(), vec![(3, 0.4), (4, 0.5)])));
-        assert_eq!(asked(&status, "b"), None);
-        assert_eq!(asked(&json!({}), "a"), None);
+        assert_eq!(
+            requested_speeds(&status, "a"),
+            Some(("stall".to_owned(), vec![(3, 0.4), (4, 0.5)]))
+        );
+        assert_eq!(requested_speeds(&status, "b"), None);
+        assert_eq!(requested_speeds(&json!({}), "a"), None);
     }
 
     #[test]

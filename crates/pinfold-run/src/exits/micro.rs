@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use pinfold_exits::cost::{self, MicroRunner};
-use pinfold_exits::expected::{WORK, expected};
-use pinfold_exits::{EventSurvey, ExitsError, VcpuThread, Watch, timed};
+use pinfold_exits::expected::{WORK, compare_expected};
+use pinfold_exits::{EventSurvey, ExitsError, VcpuThread, Watch, from_source};
 use pinfold_host::process::{Child, Stdio};
 use pinfold_host::{ExitScope, LiveHost, MicroGuest, SystemClock, VcpuRun, Work};
 use pinfold_model::Tid;
@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 
 /// Observes a run of the micro-guest, with all addresses; the overhead is measured for the scope of
 /// the caller.
-pub fn watched(
+pub fn watch_micro(
     host: &LiveHost,
     program: &HelperProgram,
     addresses: bool,
@@ -36,16 +36,16 @@ pub fn watched(
     let look = EventSurvey::begin(host, &threads)?;
     guest.run(WORK)?;
     let silent = ExitsError::Silent { timeout_ns: 0 };
-    let source = look.fired()?.ok_or(silent)?;
+    let source = look.find_fired()?.ok_or(silent)?;
     drop(look);
-    let all = ExitScope { addresses: true, ..timed(source) };
+    let all = ExitScope { addresses: true, ..from_source(source) };
     let watch = Watch::begin(host, &clock, all, &threads)?;
     guest.run(WORK)?;
     let mut table = watch.finish(host, &clock)?;
     let scope = ExitScope { addresses, ..all };
     let cost = cost::measure(host, &clock, scope, &mut guest);
     let no_cost = cost.map(|cost| table.cost = Some(cost)).err().map(|e| Failure::from(e).message);
-    let expected = expected(&table);
+    let expected = compare_expected(&table);
     let subject = "the micro-guest".to_owned();
     let scope = Some(scope);
     Ok(Answer { subject, table, scope, no_cost, expected, has_ended: false })

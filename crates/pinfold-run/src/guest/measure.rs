@@ -66,7 +66,7 @@ impl Running<'_> {
         let guest_side = match &self.agent {
             Some(agent) if load.guest => {
                 let disk = (*self.inside == Inside::Demo).then_some("/dev/vda");
-                Some(GuestSide::start(agent, self.vcpus, disk).map_err(|e| lost(&e))?)
+                Some(GuestSide::start(agent, self.vcpus, disk).map_err(|e| guest_failure(&e))?)
             }
             Some(_) | None => None,
         };
@@ -75,7 +75,7 @@ impl Running<'_> {
         let before = self.snapshot()?;
         let series = match &self.agent {
             Some(agent) => self.inside(agent, observation_s)?,
-            None => self.outside(observation_s)?,
+            None => self.measure_outside(observation_s)?,
         };
         // An interrupted measurement is discarded.
         interrupt::check()?;
@@ -85,7 +85,7 @@ impl Running<'_> {
         let roles_ns = Some(after.covers_ns(&before, elapsed_ns));
         if let (Some(agent), Some(side)) = (&self.agent, guest_side) {
             let all_run = side.all_run(agent);
-            side.stop(agent).map_err(|e| lost(&e))?;
+            side.stop(agent).map_err(|e| guest_failure(&e))?;
             if !all_run {
                 return Err(Failure::new(
                     Exit::Vm,
@@ -130,9 +130,9 @@ impl Running<'_> {
     }
 
     /// Without an agent: how long the vCPUs waited for a CPU, window by window.
-    fn outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
+    fn measure_outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
-        let goes_on = &|| !interrupt::requested();
+        let goes_on = &|| !interrupt::is_requested();
         let watch = Watch { duration_ns, window_ns: WINDOW_NS, goes_on };
         run_delay::series(self.host, self.clock, &self.found.tasks(), &watch)
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
@@ -151,7 +151,7 @@ pub fn last_lines(path: &str) -> String {
 }
 
 /// The failure if a guest ended during the measurement.
-fn lost(error: &pinfold_probe::agent::AgentError) -> Failure {
+fn guest_failure(error: &pinfold_probe::agent::AgentError) -> Failure {
     Failure::from_error(Exit::Vm, error, error.hint())
 }
 

@@ -144,7 +144,7 @@ impl Starter for VmStarter<'_> {
             Ok(())
         })
         .map_err(|failure| {
-            let error = TrialError::failed(failure.message);
+            let error = TrialError::from_message(failure.message);
             match failure.hint {
                 Some(hint) => error.with_hint(hint),
                 None => error,
@@ -189,7 +189,7 @@ impl VmStarter<'_> {
         let undone = self.take_back(journal);
         let was_received = beating.is_none_or(Beating::end);
         drop(start);
-        if result.is_err() && interrupt::requested() {
+        if result.is_err() && interrupt::is_requested() {
             // An interrupted wait is not an error of the guest.
             return undone.and_then(|()| interrupt::check());
         }
@@ -222,7 +222,7 @@ impl VmStarter<'_> {
             memory_node: memory.node(),
             start_timeout_ns: self.subject.start_timeout_ns,
             terminal: Terminal::Apart,
-            goes_on: || !interrupt::requested(),
+            goes_on: || !interrupt::is_requested(),
             ..LaunchOptions::default()
         };
         let vm = launch::start_stopped(&*hypervisors::parse(&argv), &options)
@@ -266,7 +266,7 @@ impl VmStarter<'_> {
         let yielding = yielding.transpose()?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let agent = self.greet(vm, yielding)?;
-        let beat = |agent| Heartbeat::start_while(agent, || !interrupt::requested());
+        let beat = |agent| Heartbeat::start_while(agent, || !interrupt::is_requested());
         let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
         let tables = start.memory.tables(self.host, vm.pid())?;
@@ -302,7 +302,7 @@ impl VmStarter<'_> {
     ) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
             Inside::Demo | Inside::Agent => {
-                let waits: &dyn Fn() -> bool = &|| !interrupt::requested();
+                let waits: &dyn Fn() -> bool = &|| !interrupt::is_requested();
                 let hello_ns = self.subject.hello_ns;
                 let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
                 let socket = &self.subject.agent_socket;

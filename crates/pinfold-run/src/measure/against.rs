@@ -105,7 +105,7 @@ pub fn against(
     let mut taken = Vec::new();
     for block in 1..=blocks {
         say(&format!("block {block} of {blocks}"));
-        let (ours, theirs) = match random.below(2) {
+        let (ours, theirs) = match random.draw_below(2) {
             0 => {
                 let ours = taking.take()?;
                 (ours, taking.reference_tool(reference_tool, &sample)?)

@@ -75,7 +75,7 @@ pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), F
         stolen: [Stolen::from_blocks(&one.blocks), Stolen::from_blocks(&other.blocks)],
         remarks,
     };
-    Ok((sides, compared(&one.blocks, &other.blocks)))
+    Ok((sides, compare_blocks(&one.blocks, &other.blocks)))
 }
 
 /// A side that was observed for longer has higher counts and a larger maximum.
@@ -150,7 +150,7 @@ pub fn plans(
                     "use --guest demo; `pinfold tune` starts your own machine under plans",
                 ));
             }
-            let one = Vcpus::counted(1..=1);
+            let one = Vcpus::from_range(1..=1);
             let check = |file: &str| inputs::plan_for_host(file, None, &bench.topology, &one);
             let plans: (Plan, Plan) = (check(first)?, check(second)?);
             remarks.push(format!("each block starts the guest twice; {}", guest.place(how)));
@@ -176,7 +176,7 @@ pub fn plans(
     };
     let stolen = [Stolen::from_blocks(&one), Stolen::from_blocks(&other)];
     let sides = ComparedSides { first: names.0, second: names.1, stolen, remarks };
-    Ok((sides, compared(&one, &other)))
+    Ok((sides, compare_blocks(&one, &other)))
 }
 
 /// Compares a guest with this machine.
@@ -193,7 +193,7 @@ pub fn against_native(
     // Without --cpus the native probe gets as many CPUs as the guest has.
     let mut native = how.clone();
     if native.cpus.is_none() && native.node.is_none() {
-        let many: CpuSet = bench.topology.inherited().iter().take(guest.cpus()).collect();
+        let many: CpuSet = bench.topology.inherited_cpus().iter().take(guest.cpus()).collect();
         native.cpus = Some(many.to_string());
     }
     let native = HostPlace::of_words(bench, &native)?;
@@ -212,7 +212,7 @@ pub fn against_native(
         stolen: [Stolen::from_blocks(&inside), Stolen::from_blocks(&outside)],
         remarks,
     };
-    Ok((sides, compared(&inside, &outside)))
+    Ok((sides, compare_blocks(&inside, &outside)))
 }
 
 /// Measures both sides in each block, in random order.
@@ -237,7 +237,7 @@ fn interleaved(
 }
 
 /// The comparison of two sides, block by block.
-fn compared(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
+fn compare_blocks(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
     let figures = |blocks: &[MeasuredBlock]| -> Vec<_> {
         blocks.iter().map(|block| block.figures.clone()).collect()
     };

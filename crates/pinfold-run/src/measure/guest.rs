@@ -110,7 +110,7 @@ impl<'b> Guest<'b> {
         disk: Option<&str>,
     ) -> Result<MeasuredBlock, Failure> {
         let settings = guest_settings(probe, how, agent.hello(), disk)?;
-        let job = probe.job(&settings).map_err(|refusal| run_block::refused(&refusal))?;
+        let job = probe.job(&settings).map_err(|refusal| run_block::refusal_failure(&refusal))?;
         let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
         let before = moment()?;
         let figures =

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{
     Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, proc_status, process,
 };
-use pinfold_model::text::counted as count_of;
+use pinfold_model::text::count_noun as count_of;
 use pinfold_model::{Figure, Role, TaskId, Tid};
 use pinfold_probe::counters::{self, Counters, Quantity};
 use pinfold_probe::gaps::{self, GapReport, GapWatch};
@@ -284,10 +284,11 @@ impl Instrument {
                 gaps(host, &subject, request).map(|report| Observed::Gaps(Box::new(report)))
             }
             (Instrument::Counters, _) => {
-                counted(host, &threads, request.quantities, duration_ns).map(Observed::Counters)
+                count_events(host, &threads, request.quantities, duration_ns)
+                    .map(Observed::Counters)
             }
             (Instrument::Locks, _) => {
-                locked(host, &threads, request.sites, duration_ns).map(Observed::Locks)
+                observe_locks(host, &threads, request.sites, duration_ns).map(Observed::Locks)
             }
             (Instrument::Exits, Subject::Machine(vm)) => {
                 let answer = exits::of_machine(host, *vm, request.exits)?;
@@ -452,7 +453,7 @@ pub fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if they cannot be counted.
-fn counted(
+fn count_events(
     host: &LiveHost,
     threads: &[(TaskId, Role)],
     quantities: &[Quantity],
@@ -468,7 +469,7 @@ fn counted(
 ///
 /// # Errors
 /// [`Failure`] if they cannot be observed.
-fn locked(
+fn observe_locks(
     host: &LiveHost,
     threads: &[(TaskId, Role)],
     sites: bool,

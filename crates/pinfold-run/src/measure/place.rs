@@ -66,7 +66,7 @@ impl HostPlace {
                         .with_hint("`pinfold topo` shows them")
                 })?
             }
-            (None, None) => topology.inherited(),
+            (None, None) => topology.inherited_cpus(),
         };
         let option = if how.node.is_some() { "--node" } else { "--cpus" };
         require_usable(bench, option, &pus)?;
@@ -86,7 +86,7 @@ impl HostPlace {
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
             return Err(plans::another_host(file, &differences).with_hint(format!(
                 "create it again on this host: `{}`",
-                command::again(plan, None)
+                command::plan_command(plan, None)
             )));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();

@@ -66,7 +66,7 @@ impl<'b> PreparedProbe<'b> {
         } else {
             None
         };
-        let job = probe.job(&settings).map_err(|refusal| refused(&refusal))?;
+        let job = probe.job(&settings).map_err(|refusal| refusal_failure(&refusal))?;
         if by_fio && is_buffered(bench, probe, &settings, &place)? {
             by_fio = false;
             say("note: this file system does not support direct reads (O_DIRECT), and fio drops \
@@ -89,7 +89,7 @@ impl<'b> PreparedProbe<'b> {
     /// Changes the settings, for a reference tool that needs others.
     pub fn change(&mut self, change: impl FnOnce(&Settings) -> Settings) -> Result<(), Failure> {
         self.settings = change(&self.settings);
-        self.job = self.probe.job(&self.settings).map_err(|refusal| refused(&refusal))?;
+        self.job = self.probe.job(&self.settings).map_err(|refusal| refusal_failure(&refusal))?;
         Ok(())
     }
 
@@ -157,7 +157,7 @@ fn is_buffered(
     place: &HostPlace,
 ) -> Result<bool, Failure> {
     let short = Settings { duration_ns: LOOK_NS, policy: SchedPolicy::Other, ..settings.clone() };
-    let job = probe.job(&short).map_err(|refusal| refused(&refusal))?;
+    let job = probe.job(&short).map_err(|refusal| refusal_failure(&refusal))?;
     let figures = job.run_on_host(&bench.pinload, &place.placement);
     Ok(reference_tools::is_buffered(&figures.map_err(|error| benchmark_failure(&error))?))
 }
@@ -197,7 +197,7 @@ pub fn settings(
 }
 
 /// The failure for a setting that the probe does not have.
-pub fn refused(refusal: &Refusal) -> Failure {
+pub fn refusal_failure(refusal: &Refusal) -> Failure {
     Failure::from_error(Exit::Input, refusal, None)
         .with_hint("`pinfold measure --list` shows what each probe measures")
 }

@@ -32,7 +32,7 @@ impl Copies {
         while let Some(last) = self.others.last_mut() {
             if let Err(error) = last.poll_result()? {
                 let why = format!("a copy next to it: {}", error.message);
-                return Some(Err(TrialError::failed(why)));
+                return Some(Err(TrialError::from_message(why)));
             }
             self.others.pop();
         }

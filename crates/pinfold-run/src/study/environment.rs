@@ -4,7 +4,7 @@
 use pinfold_apply::{ApplyError, Refusal, Target};
 use pinfold_emulate::Facts;
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat, process};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     CpuSet, EmulationPlan, EmulatorRequest, IrqPlan, Method, Plan, Platform, PlatformVnode, PuId,
     Request, Role, Speed, SpeedRequest, Topology, Variant, VnodeRequest,
@@ -91,7 +91,7 @@ impl TrialEnvironment {
         let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
             let there = topology.allowed.len();
-            return Err(format!("it needs {}, this host has {there}", counted(cores, "core")));
+            return Err(format!("it needs {}, this host has {there}", count_noun(cores, "core")));
         }
         let is_slow = level(FactorEffect::Speed).is_some() || level(FactorEffect::Method).is_some();
         let strategy = level(FactorEffect::Strategy).map(|level| level.text.as_str());
@@ -109,7 +109,7 @@ impl TrialEnvironment {
             level(FactorEffect::Threads).map(|level| count(level, "threads")).transpose()?;
         let vcpus = level(FactorEffect::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
         if strategy.is_none() && knobs.is_empty() {
-            let inherited = topology.inherited();
+            let inherited = topology.inherited_cpus();
             let from = match cores {
                 Some(cores) if cores as usize > inherited.len() => &topology.allowed,
                 Some(_) | None => &inherited,
@@ -128,7 +128,7 @@ impl TrialEnvironment {
             .any(|word: &String| word.contains("{places}"))
         {
             guests::places(&guests::plan(strategy, EmulatorRequest::Usual, size, topology)?)
-                .map(once)
+                .map(first_cycle)
         } else {
             None
         };
@@ -157,7 +157,7 @@ fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
 
 /// The first cycle of a list that repeats its CPUs cyclically (with more threads than CPUs), else
 /// the whole list.
-fn once(places: Vec<PuId>) -> Vec<PuId> {
+fn first_cycle(places: Vec<PuId>) -> Vec<PuId> {
     let again = (1..places.len()).find(|at| places[..*at].contains(&places[*at]));
     let Some(turn) = again.map(|at| &places[..at]) else { return places };
     let goes_round = turn.iter().cycle().zip(&places).all(|(of_turn, place)| of_turn == place);
@@ -258,7 +258,7 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
 /// The variant of the method of a cell.
 fn variant(study: &Study, cell: &Cell) -> Variant {
     let level = cell.acting(study, &FactorEffect::Variant);
-    level.and_then(|level| Variant::named(&level.text)).unwrap_or_default()
+    level.and_then(|level| Variant::from_name(&level.text)).unwrap_or_default()
 }
 
 /// A vnode, or its CPUs at full speed if nothing slows them.
@@ -273,7 +273,7 @@ fn slow_placement(
     let speed = speed_of(level(FactorEffect::Speed))?;
     let variant = variant(study, cell);
     let named = level(FactorEffect::Method).filter(|method| method.text != NONE);
-    let method = named.and_then(|method| Method::named(&method.text));
+    let method = named.and_then(|method| Method::from_name(&method.text));
     let vnode = |method, speed, memory_node| PlatformVnode {
         like: None,
         name: NAME.to_owned(),
@@ -382,7 +382,7 @@ lasts = "10ms"
     }
 
     fn check(places: &[u32], expected: &[u32]) {
-        let found = once(places.iter().copied().map(PuId).collect());
+        let found = first_cycle(places.iter().copied().map(PuId).collect());
         assert_eq!(found, expected.iter().copied().map(PuId).collect::<Vec<_>>());
     }
 }

@@ -117,7 +117,7 @@ fn of_lock(lock: Option<MainLock>, inside: u64, findings: &mut Vec<Finding>) -> 
 }
 
 fn trial_error(error: &dyn std::fmt::Display) -> TrialError {
-    TrialError::failed(format!("it cannot be observed: {error}"))
+    TrialError::from_message(format!("it cannot be observed: {error}"))
 }
 
 #[cfg(test)]

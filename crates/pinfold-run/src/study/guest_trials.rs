@@ -75,7 +75,7 @@ impl Inside<'_> {
                 Ok(result) => result,
                 Err(Stopped::Interrupted) => return Ok(()),
                 Err(Stopped::Lost(failure)) => {
-                    let error = TrialError::failed(self.with_last_lines(&failure));
+                    let error = TrialError::from_message(self.with_last_lines(&failure));
                     return match finished(index, Err(error)) {
                         Next::GoOn => Err(failure),
                         Next::Stop => Ok(()),
@@ -153,7 +153,7 @@ impl Inside<'_> {
         Ok(if all_ran {
             result
         } else {
-            Err(TrialError::failed("a load in the guest exited during the measurement"))
+            Err(TrialError::from_message("a load in the guest exited during the measurement"))
         })
     }
 
@@ -204,7 +204,9 @@ impl Inside<'_> {
             (Program::Pinload(_), _) => return Ok(Ok(words)),
             (Program::Command(_), Ok(Some(path))) => path,
             (Program::Command(_), Ok(None)) => {
-                return Ok(Err(TrialError::failed("its command is not a program of the guest")));
+                return Ok(Err(TrialError::from_message(
+                    "its command is not a program of the guest",
+                )));
             }
             (Program::Command(_), Err(why)) => return Ok(Err(TrialError::fatal(why))),
         };
@@ -213,7 +215,7 @@ impl Inside<'_> {
         if self.sent.get(&inside) != Some(&path) {
             let bytes = match files::read(&path) {
                 Ok(bytes) => bytes,
-                Err(error) => return Ok(Err(TrialError::failed(error.to_string()))),
+                Err(error) => return Ok(Err(TrialError::from_message(error.to_string()))),
             };
             for agent in [&[agent], self.copies.as_slice()].concat() {
                 agent.send_file(&inside, 0o755, &bytes).map_err(|error| lost_agent(&error))?;
@@ -242,7 +244,7 @@ impl Inside<'_> {
         let mut ended = Started::new(agent, argv)?.end(limit_ns, observation)?;
         for copy in copies {
             let copied = copy.end(limit_ns, None)?.map_err(|error| {
-                TrialError::failed(format!("in another machine: {}", error.message))
+                TrialError::from_message(format!("in another machine: {}", error.message))
             });
             ended = ended.and_then(|ended| copied.map(|_| ended));
         }
@@ -290,7 +292,7 @@ impl<'a> Started<'a> {
             if agent.has_ended(channel) {
                 break;
             }
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Err(Stopped::Interrupted);
             }
             if so_far() < limit_ns {
@@ -305,13 +307,13 @@ impl<'a> Started<'a> {
             // Its output is discarded.
             agent.wait(channel, 0).map_err(|error| lost_agent(&error))?;
             let why = format!("it did not finish within its {limit} s in the guest");
-            return Ok(Err(TrialError::failed(why)));
+            return Ok(Err(TrialError::from_message(why)));
         }
         let elapsed_ns = so_far();
         let output = match agent.wait(channel, 0) {
             Ok(output) => output,
             Err(error @ AgentError::Refused { .. }) => {
-                return Ok(Err(TrialError::failed(error.to_string())));
+                return Ok(Err(TrialError::from_message(error.to_string())));
             }
             Err(error) => return Err(lost_agent(&error)),
         };
@@ -322,6 +324,6 @@ impl<'a> Started<'a> {
         let said = output.stderr_text();
         let said = said.trim().lines().next_back().unwrap_or("").to_owned();
         let said = if said.is_empty() { said } else { format!(": {said}") };
-        Ok(Err(TrialError::failed(format!("{}{said}", output.exit))))
+        Ok(Err(TrialError::from_message(format!("{}{said}", output.exit))))
     }
 }

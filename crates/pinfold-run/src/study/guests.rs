@@ -350,12 +350,12 @@ impl Guests {
 
     /// The origin of the numbers, with the guests.
     pub fn origin(&self, origin: Origin) -> Origin {
-        fn joined(texts: Vec<String>) -> Option<String> {
+        fn join_texts(texts: Vec<String>) -> Option<String> {
             (!texts.is_empty()).then(|| texts.join("; "))
         }
         Origin {
-            qemu: joined(self.versions.iter().cloned().collect()),
-            guest_kernel: joined(
+            qemu: join_texts(self.versions.iter().cloned().collect()),
+            guest_kernel: join_texts(
                 self.kits
                     .iter()
                     .map(|(isa, kit)| {

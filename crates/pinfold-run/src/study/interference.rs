@@ -2,7 +2,7 @@
 //! theirs: threads of the host, or another guest.
 
 use pinfold_host::{Host, paths};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, PuId, Topology};
 use pinfold_probe::loads::{HostLoads, LoadDuration, LoadError, LoadKind, LoadSpec, Placement};
 use pinfold_probe::pinload::Pinload;
@@ -223,7 +223,7 @@ fn free_cores(
         None => {
             let place = node.map_or("this host".to_owned(), |node| format!("NUMA node {}", node.0));
             let there = free.len();
-            let neighbours = counted(count, "neighbour");
+            let neighbours = count_noun(count, "neighbour");
             Err(format!("{neighbours} need a core each, but {place} has only {there} free"))
         }
     }

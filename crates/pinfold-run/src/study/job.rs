@@ -106,8 +106,8 @@ fn gather(
 impl Job {
     /// Starts the run.
     pub fn start(spawn: Spawn, limit_ns: u64, end_signal: &EndSignal) -> Result<Self, TrialError> {
-        fn failed(error: &dyn std::fmt::Display) -> TrialError {
-            TrialError::failed(format!("cannot run it: {error}"))
+        fn trial_error(error: &dyn std::fmt::Display) -> TrialError {
+            TrialError::from_message(format!("cannot run it: {error}"))
         }
         let began_ns = SystemClock.now_ns();
         let mut child = spawn
@@ -116,12 +116,14 @@ impl Job {
             .stderr(Stdio::Pipe)
             .own_group()
             .start()
-            .map_err(|error| TrialError::failed(Failure::from(error).message))?;
+            .map_err(|error| TrialError::from_message(Failure::from(error).message))?;
         let done = Arc::new(AtomicUsize::new(0));
-        let stdout = gather(child.stdout(), end_signal, &done).map_err(|error| failed(&error))?;
-        let stderr = gather(child.stderr(), end_signal, &done).map_err(|error| failed(&error))?;
+        let stdout =
+            gather(child.stdout(), end_signal, &done).map_err(|error| trial_error(&error))?;
+        let stderr =
+            gather(child.stderr(), end_signal, &done).map_err(|error| trial_error(&error))?;
         let (limit, over) = mpsc::channel::<()>();
-        let mut late = end_signal.there.try_clone().map_err(|error| failed(&error))?;
+        let mut late = end_signal.there.try_clone().map_err(|error| trial_error(&error))?;
         std::thread::spawn(move || {
             if over.recv_timeout(Duration::from_nanos(limit_ns)) == Err(RecvTimeoutError::Timeout) {
                 ring(&mut late);
@@ -158,7 +160,7 @@ impl Job {
                 format!("it did not finish within its {limit_s} s and could not be killed: {error}")
             }
         };
-        Some(Err(TrialError::failed(message)))
+        Some(Err(TrialError::from_message(message)))
     }
 
     fn collect(&mut self) -> Result<JobResult, TrialError> {
@@ -166,28 +168,31 @@ impl Job {
         let mut ended_ns = self.began_ns;
         for reader in self.readers.drain(..) {
             let gathered = reader.join();
-            let (bytes, at) = gathered.map_err(|_| TrialError::failed("cannot read its output"))?;
+            let (bytes, at) =
+                gathered.map_err(|_| TrialError::from_message("cannot read its output"))?;
             ended_ns = ended_ns.max(at);
             streams.push(bytes);
         }
         let waited = self.child.wait_for(&SystemClock, END_NS);
-        let status = waited.map_err(|error| TrialError::failed(error.to_string()))?;
+        let status = waited.map_err(|error| TrialError::from_message(error.to_string()))?;
         let [stdout, stderr] = <[Vec<u8>; 2]>::try_from(streams)
-            .map_err(|_| TrialError::failed("cannot read its output"))?;
+            .map_err(|_| TrialError::from_message("cannot read its output"))?;
         let printed = String::from_utf8_lossy(&stderr);
         let said = printed.trim().lines().next_back().unwrap_or("").to_owned();
         match status {
             Some(status) if status.success() => {}
             Some(status) => {
                 let said = if said.is_empty() { said } else { format!(": {said}") };
-                return Err(TrialError::failed(format!("{}{said}", describe(status))));
+                return Err(TrialError::from_message(format!("{}{said}", describe(status))));
             }
             None => {
-                return Err(TrialError::failed("it closed its output but did not exit"));
+                return Err(TrialError::from_message("it closed its output but did not exit"));
             }
         }
         if stdout.len().max(stderr.len()) as u64 >= MOST_BYTES {
-            return Err(TrialError::failed(format!("it printed more than {MOST_BYTES} bytes")));
+            return Err(TrialError::from_message(format!(
+                "it printed more than {MOST_BYTES} bytes"
+            )));
         }
         Ok(JobResult {
             stdout: String::from_utf8_lossy(&stdout).into_owned(),

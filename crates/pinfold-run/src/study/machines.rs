@@ -80,7 +80,7 @@ impl OtherMachine {
     }
 
     /// Starts the loads of the running machine, lets `work` run next to it, and ends them.
-    pub fn loaded(
+    pub fn run_with_loads(
         &self,
         running: &Running<'_>,
         work: &mut dyn FnMut(RunningMachine<'_>) -> Result<(), Failure>,
@@ -88,7 +88,7 @@ impl OtherMachine {
         let Some(agent) = running.agent.as_deref() else {
             return Err(Failure::new(Exit::Vm, "the guest has no agent"));
         };
-        fn lost(error: &AgentError) -> Failure {
+        fn guest_failure(error: &AgentError) -> Failure {
             Failure::from_error(Exit::Vm, error, error.hint())
         }
         let side = match &self.load {
@@ -96,10 +96,10 @@ impl OtherMachine {
             MachineLoad::Only(spec) => Some(GuestSide::new(agent, std::slice::from_ref(spec))),
             MachineLoad::Program => None,
         };
-        let side = side.transpose().map_err(|error| lost(&error))?;
+        let side = side.transpose().map_err(|error| guest_failure(&error))?;
         let worked = work(RunningMachine { agent, side: side.as_ref() });
         if let Some(side) = side {
-            side.stop(agent).map_err(|error| lost(&error))?;
+            side.stop(agent).map_err(|error| guest_failure(&error))?;
         }
         worked
     }

@@ -9,7 +9,7 @@ mod sequence;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Method, PlotKind, Unit, natural_order, shown_parameters};
 use pinfold_report::{
     Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Picture,
@@ -53,7 +53,7 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         (reason.to_owned(), shown + &more)
     });
     let failed = analysis.failures.iter().map(|(cell, count, message)| {
-        (name(*cell), format!("{}: {message}", counted(*count, "trial")))
+        (name(*cell), format!("{}: {message}", count_noun(*count, "trial")))
     });
     let mut page = StudyPage {
         title: if study.title.is_empty() { study.name.clone() } else { study.title.clone() },
@@ -526,13 +526,13 @@ fn findings(analysis: &Analysis) -> Vec<String> {
         ));
     }
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
-        format!("{figure} is not available here ({}): {why}", counted(*trials, "trial"))
+        format!("{figure} is not available here ({}): {why}", count_noun(*trials, "trial"))
     }));
     findings.extend(
         analysis
             .findings
             .iter()
-            .map(|(finding, trials)| format!("in {}: {finding}", counted(*trials, "trial"))),
+            .map(|(finding, trials)| format!("in {}: {finding}", count_noun(*trials, "trial"))),
     );
     let unsteady: u32 = analysis.estimates.iter().map(|one| one.unsteady).sum();
     let looked: u32 = analysis.estimates.iter().map(|one| one.looked_at).sum();
@@ -551,16 +551,16 @@ fn how(analysis: &Analysis) -> Vec<(String, String)> {
     let mut rows = vec![
         row("host", format!(
             "{}, {} of {}, {}{}",
-            origin.cpu_model, counted(loaded.facts.pus, "CPU"), counted(loaded.facts.cores, "core"),
-            counted(loaded.facts.nodes, "NUMA node"),
+            origin.cpu_model, count_noun(loaded.facts.pus, "CPU"), count_noun(loaded.facts.cores, "core"),
+            count_noun(loaded.facts.nodes, "NUMA node"),
             origin.hypervisor.as_ref().map_or_else(String::new, |name| format!(", itself a machine of {name}")),
         )),
         row("kernel", origin.kernel.clone()),
         row("kernel parameters", shown_parameters(&origin.cmdline)),
         row("design", format!(
             "{} cells in randomised complete blocks, seed {}: {} blocks, {} per cell and block, {}",
-            loaded.cells.running().count(), study.seed, study.repetitions, counted(study.starts, "start"),
-            counted(study.warm_up, "warm-up run"),
+            loaded.cells.running().count(), study.seed, study.repetitions, count_noun(study.starts, "start"),
+            count_noun(study.warm_up, "warm-up run"),
         )),
         row("trials", format!(
             "{} measured, {} failed, in {}; each {}",

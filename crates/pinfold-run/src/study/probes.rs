@@ -83,7 +83,7 @@ fn counts(probe: Probe, role: &Role) -> bool {
 }
 
 fn probe_error(error: &dyn std::fmt::Display) -> TrialError {
-    TrialError::failed(format!("it cannot be observed: {error}"))
+    TrialError::from_message(format!("it cannot be observed: {error}"))
 }
 
 impl Observation {
@@ -273,7 +273,7 @@ impl Exits {
             .collect();
         let clock = &SystemClock;
         let watch = pinfold_exits::look(host, clock, &vcpus, LOOK_NS).and_then(|source| {
-            pinfold_exits::Watch::begin(host, clock, pinfold_exits::timed(source), &vcpus)
+            pinfold_exits::Watch::begin(host, clock, pinfold_exits::from_source(source), &vcpus)
         });
         Some(Self(watch.map_err(|error| error.to_string())))
     }
@@ -367,7 +367,8 @@ mod tests {
         let kept = with_findings(Ok(measured), &findings).unwrap();
         assert_eq!(kept.figures[0].flags, ["finding: warning: governor: CPU 1 kept ondemand"]);
         assert!(kept.figures[0].samples.is_empty());
-        let failed = with_findings(Err(TrialError::failed("exit code 3")), &findings).unwrap_err();
+        let failed =
+            with_findings(Err(TrialError::from_message("exit code 3")), &findings).unwrap_err();
         let message = "exit code 3; its placement: warning: governor: CPU 1 kept ondemand";
         assert_eq!(failed.message, message);
     }

@@ -145,7 +145,7 @@ impl<'a> HostRunner<'a> {
     /// Allows this process to run on all CPUs again.
     pub fn release(&self) -> Result<(), Failure> {
         self.host
-            .set_affinity(process::own_tid(), &self.topology.inherited())
+            .set_affinity(process::own_tid(), &self.topology.inherited_cpus())
             .map_err(Failure::from)
     }
 
@@ -171,7 +171,7 @@ impl<'a> HostRunner<'a> {
         // A trial that ended after the end of a load was not measured under it.
         let mut finished = |index: usize, result: Result<TrialResult, TrialError>| {
             let kept = neighbours.as_ref().map_or(Ok(()), HostLoads::check);
-            let kept = kept.map_err(|error| TrialError::failed(load_failure(&error).message));
+            let kept = kept.map_err(|error| TrialError::from_message(load_failure(&error).message));
             finished(index, result.and_then(|result| kept.map(|()| result)))
         };
         let memory = beside.memory;
@@ -248,7 +248,7 @@ impl<'a> HostRunner<'a> {
                         let kept = if kept {
                             Ok(())
                         } else {
-                            Err(TrialError::failed("the load of another machine exited"))
+                            Err(TrialError::from_message("the load of another machine exited"))
                         };
                         finished(index, result.and_then(|result| kept.map(|()| result)))
                     },
@@ -279,7 +279,7 @@ impl<'a> HostRunner<'a> {
         let subject = self.subject(&first.setup, first.index)?;
         let starter = self.starter(&subject, &first.setup)?;
         starter.with_guest(&first.setup.plan, |running, _| {
-            first.loaded(running, &mut |own| {
+            first.run_with_loads(running, &mut |own| {
                 self.among(rest, &mut |inner| work(&[&[own], inner].concat()))
             })
         })
@@ -306,7 +306,7 @@ impl<'a> HostRunner<'a> {
         self.keep_off(&enter.pus)?;
         let mut watcher = EventWatcher::new();
         let worked = loop {
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 break Ok(());
             }
             match trials.turn(enter, &mut |_| Ok(())) {
@@ -326,7 +326,7 @@ impl<'a> HostRunner<'a> {
 
     /// Excludes this process from the measured CPUs, if there are others.
     fn keep_off(&self, pus: &CpuSet) -> Result<(), Failure> {
-        let all = self.topology.inherited();
+        let all = self.topology.inherited_cpus();
         let rest = all.difference(pus);
         let free = if rest.is_empty() { all } else { rest };
         self.host.set_affinity(process::own_tid(), &free).map_err(Failure::from)
@@ -431,7 +431,7 @@ impl Runner for HostRunner<'_> {
     ) -> Result<(), TrialError> {
         let Some(first) = request.requests().next() else { return Ok(()) };
         let setup = TrialEnvironment::new(request.study, first.cell, self.host_facts());
-        let setup = setup.map_err(TrialError::failed)?;
+        let setup = setup.map_err(TrialError::from_message)?;
         self.start_on(&setup, request, finished).map_err(|failure| {
             let error = match failure.exit {
                 // A residue would affect the next measurement.
@@ -441,7 +441,7 @@ impl Runner for HostRunner<'_> {
                 | Exit::Host
                 | Exit::Vm
                 | Exit::NoProgram
-                | Exit::Interrupted => TrialError::failed(failure.message),
+                | Exit::Interrupted => TrialError::from_message(failure.message),
             };
             match failure.hint {
                 Some(hint) => error.with_hint(hint),

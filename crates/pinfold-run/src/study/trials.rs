@@ -211,7 +211,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let Some(side) = self.means.loads else { return Ok(()) };
         let level = wanted.cell.acting(wanted.study, &FactorEffect::HostLoad);
         side.set(level.is_some_and(|level| level.text == "loaded"))
-            .map_err(|error| TrialError::failed(error.to_string()))
+            .map_err(|error| TrialError::from_message(error.to_string()))
     }
 
     /// Starts a command at a gate, places it, starts to observe it, and opens the gate.
@@ -222,7 +222,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         argv: &[String],
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {
-        let failed = |failure: Failure| TrialError::failed(failure.message);
+        let failed = |failure: Failure| TrialError::from_message(failure.message);
         let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
         let mut jobs = self.start_together(
             wanted,
@@ -233,7 +233,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         let threads: Vec<(TaskId, Role)> =
             jobs.all().map(|job| (job.child().task(), Role::Task)).collect();
         let Some((first, _)) = threads.first() else {
-            return Err(TrialError::failed("it has no process"));
+            return Err(TrialError::from_message("it has no process"));
         };
         let mut in_force = None;
         if let Some(plan) = self.plan {
@@ -336,10 +336,11 @@ pub fn figures(wanted: TrialRequest<'_>, ended: &JobResult) -> Result<Vec<Figure
     let mut figures = match (&workload.program, workload.figures.is_empty()) {
         (Program::Pinload(_) | Program::Command(_), false) => {
             let output = Output { stdout: &ended.stdout, stderr: &ended.stderr };
-            extract(&workload.figures, output, ended.elapsed_ns).map_err(TrialError::failed)?
+            extract(&workload.figures, output, ended.elapsed_ns)
+                .map_err(TrialError::from_message)?
         }
         (Program::Pinload(_), true) => pinfold_probe::figures::parse("pinload", &ended.stdout)
-            .map_err(|error| TrialError::failed(error.to_string()))?,
+            .map_err(|error| TrialError::from_message(error.to_string()))?,
         // Only its duration is measured.
         (Program::Command(_), true) => Vec::new(),
     };

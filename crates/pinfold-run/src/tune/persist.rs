@@ -2,7 +2,7 @@
 //! from the store alone, and an interrupted run can be resumed.
 
 use pinfold_host::Clock;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, Origin};
 use pinfold_plan::schema;
 use pinfold_study::store::{CandidateRole, HostChange, OpenRun, RunId, SessionRecord, Store};
@@ -87,7 +87,7 @@ pub fn candidates(store: &Store, run: i64, vcpus: u32) -> Result<Vec<Candidate>,
                 Exit::Input,
                 format!(
                     "run {run} measured a guest with {}, but this one has {vcpus}",
-                    counted(planned, "vCPU")
+                    count_noun(planned, "vCPU")
                 ),
             )
             .with_hint("use the guest of that run, or start a new run without --resume"));

@@ -43,9 +43,9 @@ impl Rules for CpuV1 {
         let groups = &machine.hierarchies[file.index].groups;
         let found = groups.get(file.group).ok_or(Errno::NODEV)?;
         Ok(match file.name {
-            SHARES => kept(found, SHARES, "1024"),
-            PERIOD => kept(found, PERIOD, "100000"),
-            QUOTA => kept(found, QUOTA, "-1"),
+            SHARES => value_or(found, SHARES, "1024"),
+            PERIOD => value_or(found, PERIOD, "100000"),
+            QUOTA => value_or(found, QUOTA, "-1"),
             "cpu.stat" => "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n".to_owned(),
             _ => machine.read_real_time(file),
         })
@@ -102,12 +102,12 @@ pub(crate) fn write_v2(
 /// Content of `cpu.max` or `cpu.weight` of a v2 group.
 pub(crate) fn read_v2(group: &Group, name: &str) -> String {
     match name {
-        WEIGHT => kept(group, WEIGHT, "100"),
-        _ => kept(group, MAX, "max 100000"),
+        WEIGHT => value_or(group, WEIGHT, "100"),
+        _ => value_or(group, MAX, "max 100000"),
     }
 }
 
-fn kept(group: &Group, name: &str, usual: &str) -> String {
+fn value_or(group: &Group, name: &str, usual: &str) -> String {
     format!("{}\n", group.values.get(name).map_or(usual, String::as_str))
 }
 

@@ -128,7 +128,7 @@ pub(crate) enum Partition {
 
 impl Hierarchy {
     /// The part of a path below this hierarchy's mount; `None` if the path is outside.
-    pub(crate) fn below<'p>(&self, path: &'p str) -> Option<&'p str> {
+    pub(crate) fn strip_mount<'p>(&self, path: &'p str) -> Option<&'p str> {
         let rest = path.strip_prefix(self.mount.as_str())?;
         (rest.is_empty() || rest.starts_with('/')).then_some(rest)
     }
@@ -171,7 +171,7 @@ impl Hierarchy {
         at
     }
 
-    pub(crate) fn enabled(&self, group: &str) -> Vec<&'static str> {
+    pub(crate) fn enabled_controllers(&self, group: &str) -> Vec<&'static str> {
         match parent(group) {
             None => self.controllers.clone(),
             Some(above) => {
@@ -216,7 +216,7 @@ impl Machine {
             .hierarchies
             .iter()
             .enumerate()
-            .filter_map(|(index, hierarchy)| Some((index, hierarchy.below(path)?)))
+            .filter_map(|(index, hierarchy)| Some((index, hierarchy.strip_mount(path)?)))
             .min_by_key(|(_, below)| below.len())?;
         let hierarchy = &self.hierarchies[index];
         let group = if below.is_empty() { "/" } else { below };
@@ -240,7 +240,7 @@ impl Machine {
     }
 
     pub(crate) fn make_group(&mut self, index: usize, path: &str) -> Result<(), Errno> {
-        let below = self.hierarchies[index].below(path).ok_or(Errno::NOENT)?.to_owned();
+        let below = self.hierarchies[index].strip_mount(path).ok_or(Errno::NOENT)?.to_owned();
         match self.cgroup_place(path) {
             Some((_, Ok(_))) => return Err(Errno::EXIST),
             Some((_, Err(_))) | None => {}
@@ -296,7 +296,7 @@ impl Machine {
         let rules = self.hierarchies[file.index].rules;
         let movers = self.movers(text, file.name == "cgroup.procs")?;
         rules.vet_move(self, file, &movers)?;
-        let movers = self.outside(file.index, file.group, movers);
+        let movers = self.tasks_outside(file.index, file.group, movers);
         if movers.is_empty() {
             return Ok(());
         }

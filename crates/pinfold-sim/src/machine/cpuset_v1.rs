@@ -218,12 +218,12 @@ fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Resu
         return Err(Errno::ACCESS);
     }
     let now = find(group).ok_or(Errno::NODEV)?;
-    fn emptied(was: &CpuSet, is: &CpuSet) -> bool {
+    fn becomes_empty(was: &CpuSet, is: &CpuSet) -> bool {
         !was.is_empty() && is.is_empty()
     }
     if machine.is_populated(index, group)
-        && (emptied(&now.cpuset.cpus, &trial.cpuset.cpus)
-            || emptied(&now.cpuset.mems, &trial.cpuset.mems))
+        && (becomes_empty(&now.cpuset.cpus, &trial.cpuset.cpus)
+            || becomes_empty(&now.cpuset.mems, &trial.cpuset.mems))
     {
         return Err(Errno::NOSPC);
     }

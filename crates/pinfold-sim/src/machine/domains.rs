@@ -116,7 +116,7 @@ impl Machine {
         let now = &hierarchy.groups.get(group).ok_or(Errno::NODEV)?.subtree_control;
         let enable: BTreeSet<_> = enable.difference(now).copied().collect();
         let disable: BTreeSet<_> = disable.intersection(now).copied().collect();
-        let available = hierarchy.enabled(group);
+        let available = hierarchy.enabled_controllers(group);
         if enable.iter().any(|name| !available.contains(name)) {
             return Err(Errno::NOENT);
         }

@@ -58,7 +58,7 @@ impl Rules for Unified {
                     .filter(|name: &&str| !machine.local_partitions || !name.contains("exclusive")),
             );
         }
-        if group != "/" && hierarchy.enabled(group).contains(&"cpu") {
+        if group != "/" && hierarchy.enabled_controllers(group).contains(&"cpu") {
             names.extend(bandwidth::V2);
         }
         names
@@ -99,23 +99,23 @@ impl Rules for Unified {
 }
 
 fn has_cpuset(hierarchy: &Hierarchy, group: &str) -> bool {
-    hierarchy.enabled(group).contains(&"cpuset")
+    hierarchy.enabled_controllers(group).contains(&"cpuset")
 }
 
 /// The CPUs that a group's tasks may use: those granted, without those of its partitions.
 fn effective(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
-    let own = granted(machine, hierarchy, group);
+    let own = granted_cpus(machine, hierarchy, group);
     let taken = hierarchy
         .groups
         .keys()
         .filter(|below| below.as_str() != group && is_inside(below, group))
         .filter(|below| is_valid_partition(machine, hierarchy, below))
-        .fold(CpuSet::new(), |taken, below| taken.union(&granted(machine, hierarchy, below)));
+        .fold(CpuSet::new(), |taken, below| taken.union(&granted_cpus(machine, hierarchy, below)));
     own.difference(&taken)
 }
 
 /// The CPUs that a group gets from its parent, including those of its own partitions.
-fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
+fn granted_cpus(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     let Some(above) = parent(group) else {
         return machine.online.clone();
     };
@@ -124,9 +124,9 @@ fn granted(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet {
     };
     if is_valid_partition(machine, hierarchy, group) {
         if is_remote(machine, hierarchy, group) {
-            return wanted(found).intersection(&machine.online);
+            return wanted_cpus(found).intersection(&machine.online);
         }
-        return wanted(found).intersection(&granted(machine, hierarchy, above));
+        return wanted_cpus(found).intersection(&granted_cpus(machine, hierarchy, above));
     }
     let available = effective(machine, hierarchy, above);
     if !has_cpuset(hierarchy, group) {
@@ -147,7 +147,7 @@ fn granted_mems(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> CpuSet
 }
 
 /// The CPUs that a partition would take.
-fn wanted(group: &Group) -> &CpuSet {
+fn wanted_cpus(group: &Group) -> &CpuSet {
     if group.cpuset.exclusive.is_empty() { &group.cpuset.cpus } else { &group.cpuset.exclusive }
 }
 
@@ -213,7 +213,7 @@ fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Opt
         }
     }
     let found = find(group)?;
-    let wanted = wanted(found);
+    let wanted = wanted_cpus(found);
     if wanted.is_empty() {
         return Some("cpuset.cpus and cpuset.cpus.exclusive are empty");
     }
@@ -222,7 +222,7 @@ fn partition_fault(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> Opt
     }) {
         return Some("Cpu list in cpuset.cpus not exclusive");
     }
-    let available = granted(machine, hierarchy, above);
+    let available = granted_cpus(machine, hierarchy, above);
     let left = available.difference(wanted);
     let above_has_tasks = machine.tasks.values().any(|task| {
         machine.hierarchies.get(machine.cpuset_index).is_some_and(|with| with.id == hierarchy.id)
@@ -239,7 +239,7 @@ fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
     let hierarchy = &machine.hierarchies[index];
     let found = hierarchy.groups.get(group).ok_or(Errno::NODEV)?;
     Ok(match name {
-        "cgroup.controllers" => words(hierarchy.enabled(group)),
+        "cgroup.controllers" => words(hierarchy.enabled_controllers(group)),
         "cgroup.subtree_control" => words(
             hierarchy
                 .controllers
@@ -264,7 +264,7 @@ fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
         "cpuset.cpus.effective" => set(&effective(machine, hierarchy, group)),
         "cpuset.mems.effective" => set(&granted_mems(machine, hierarchy, group)),
         "cpuset.cpus.exclusive.effective" => {
-            set(&wanted(found).intersection(&granted(machine, hierarchy, group)))
+            set(&wanted_cpus(found).intersection(&granted_cpus(machine, hierarchy, group)))
         }
         "cpuset.cpus.isolated" => set(&isolated(machine, hierarchy)),
         "cpuset.cpus.partition" => partition_text(machine, hierarchy, group),
@@ -317,7 +317,7 @@ fn isolated(machine: &Machine, hierarchy: &Hierarchy) -> CpuSet {
             group.cpuset.partition == Partition::Isolated
                 && is_valid_partition(machine, hierarchy, path)
         })
-        .fold(CpuSet::new(), |set, (path, _)| set.union(&granted(machine, hierarchy, path)))
+        .fold(CpuSet::new(), |set, (path, _)| set.union(&granted_cpus(machine, hierarchy, path)))
 }
 
 fn partition_text(machine: &Machine, hierarchy: &Hierarchy, group: &str) -> String {

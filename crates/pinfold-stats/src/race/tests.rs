@@ -26,7 +26,7 @@ fn normal(generator: &mut Pcg32) -> f64 {
 fn draw(noise: Noise, lane: usize, generator: &mut Pcg32) -> f64 {
     match noise {
         Noise::Normal => normal(generator),
-        Noise::Tailed => normal(generator) * if generator.below(10) == 0 { 5.0 } else { 1.0 },
+        Noise::Tailed => normal(generator) * if generator.draw_below(10) == 0 { 5.0 } else { 1.0 },
         Noise::Skewed => -(1.0 - generator.unit()).ln(),
         Noise::Unequal => normal(generator) * if lane == 0 { 3.0 } else { 1.0 },
     }

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use pinfold_model::Figure;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 
 use super::MeasuredBlock;
 
@@ -53,14 +53,14 @@ impl fmt::Display for Stolen {
         if *unknown == *blocks {
             return f.write_str("not reported by the kernel");
         }
-        let (ticks, all) = (counted(*ticks, "tick"), counted(*blocks, "block"));
+        let (ticks, all) = (count_noun(*ticks, "tick"), count_noun(*blocks, "block"));
         write!(f, "{ticks} of 10 ms in {contaminated} of {all}")?;
         if *windows > 0 {
-            write!(f, ", {} left out", counted(*windows, "window"))?;
+            write!(f, ", {} left out", count_noun(*windows, "window"))?;
         }
         match unknown {
             0 => Ok(()),
-            _ => write!(f, ", {} unknown", counted(*unknown, "block")),
+            _ => write!(f, ", {} unknown", count_noun(*unknown, "block")),
         }
     }
 }

@@ -250,9 +250,9 @@ pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
         ("topology", then.fingerprint.clone(), now.fingerprint.clone()),
         ("kernel", then.kernel.clone(), now.kernel.clone()),
         ("kernel parameters", old, new),
-        ("QEMU", known(&then.qemu), known(&now.qemu)),
+        ("QEMU", text_or_unknown(&then.qemu), text_or_unknown(&now.qemu)),
         ("accelerator", then.accelerator.to_string(), now.accelerator.to_string()),
-        ("guest kernel", known(&then.guest_kernel), known(&now.guest_kernel)),
+        ("guest kernel", text_or_unknown(&then.guest_kernel), text_or_unknown(&now.guest_kernel)),
     ]
     .into_iter()
     .filter(|(_, then, now)| then != now)
@@ -261,6 +261,6 @@ pub fn host_changes(then: &Origin, now: &Origin) -> Vec<String> {
     .collect()
 }
 
-fn known(text: &Option<String>) -> String {
+fn text_or_unknown(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "none".to_owned())
 }

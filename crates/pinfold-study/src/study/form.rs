@@ -107,7 +107,7 @@ impl Study {
         } else {
             format!("it has {}", known.join(", "))
         };
-        RunError::refused(format!("the study has no preset {name:?}"), &hint)
+        RunError::refuse(format!("the study has no preset {name:?}"), &hint)
     }
 }
 

@@ -165,7 +165,7 @@ fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
         .filter_map(|cell| {
             let method = text(cell, study, FactorEffect::Method)
                 .unwrap_or_else(|| Method::Stall.name().to_owned());
-            let is_measured = Method::named(&method).is_some_and(Method::measures_own_cost);
+            let is_measured = Method::from_name(&method).is_some_and(Method::measures_own_cost);
             is_measured.then(|| (method, text(cell, study, FactorEffect::Cores)))
         })
         .collect::<BTreeSet<_>>()

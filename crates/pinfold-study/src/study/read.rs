@@ -142,15 +142,15 @@ fn lab_rows(keys: &mut Keys) -> Result<Vec<LabRow>, Fault> {
         .into_iter()
         .map(|table| {
             let mut keys = Keys::new(table, "lab", &["case", "shows"])?;
-            let (case, _) = keys.required("case")?.into_text("case")?;
-            let (shows, _) = keys.required("shows")?.into_text("shows")?;
+            let (case, _) = keys.take_required("case")?.into_text("case")?;
+            let (shows, _) = keys.take_required("shows")?.into_text("shows")?;
             Ok(LabRow { case, shows })
         })
         .collect()
 }
 
 fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {
-    let (name, at) = keys.required("name")?.into_text("name")?;
+    let (name, at) = keys.take_required("name")?.into_text("name")?;
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return Err(Fault::new(at, format!("name: {name:?} is not letters, digits and -")));
     }
@@ -176,8 +176,8 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
         .collect::<Result<_, _>>()?;
     for table in keys.tables("skip")? {
         let mut keys = Keys::new(table, "skip", SKIP)?;
-        let (when, at) = keys.required("when")?.into_text("when")?;
-        let (reason, _) = keys.required("reason")?.into_text("reason")?;
+        let (when, at) = keys.take_required("when")?.into_text("when")?;
+        let (reason, _) = keys.take_required("reason")?.into_text("reason")?;
         study.skips.push(Skip { when: cell_rule(when, at, study, "when")?, reason });
     }
     if let Some(table) = keys.take("baseline") {
@@ -320,7 +320,7 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
     let mut factors: Vec<Factor> = Vec::new();
     for table in keys.tables("factor")? {
         let mut keys = Keys::new(table, "factor", FACTOR)?;
-        let (name, at) = keys.required("name")?.into_text("name")?;
+        let (name, at) = keys.take_required("name")?.into_text("name")?;
         check_name(&name, at)?;
         if factors.iter().any(|other| other.name == name) {
             return Err(Fault::new(at, format!("the factor {name:?} is given twice")));
@@ -329,7 +329,7 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
             Some((knob, _)) => FactorEffect::Knob(knob),
             None => acts(&name),
         };
-        let levels = levels(&name, &acts, keys.required("levels")?)?;
+        let levels = levels(&name, &acts, keys.take_required("levels")?)?;
         factors.push(Factor { name, acts, levels });
     }
     Ok(factors)
@@ -570,7 +570,7 @@ fn summary(keys: &mut Keys) -> Result<Summary, Fault> {
 
 fn stop(table: Toml, study: &Study) -> Result<Stop, Fault> {
     let mut keys = Keys::new(table, "stop", STOP)?;
-    let (figure, at) = keys.required("figure")?.into_text("figure")?;
+    let (figure, at) = keys.take_required("figure")?.into_text("figure")?;
     report::check_figure(&figure, at, study)?;
     let at_least = whole(&mut keys, "at-least", 2)?.unwrap_or(5);
     Ok(Stop { figure, half_width: share(&mut keys, "half-width")?.unwrap_or(0.02), at_least })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pinfold_config::ConfigError;
 use pinfold_config::fault::Fault;
 use pinfold_model::Origin;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
@@ -97,7 +97,7 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
     for reason in cells.all.iter().filter_map(|cell| cell.skipped.clone()) {
         *reasons.entry(reason).or_default() += 1;
     }
-    let error = RunError::refused(
+    let error = RunError::refuse(
         format!("none of the {} cells can be run here: {}", cells.all.len(), most_first(&reasons)),
         "`pinfold doctor` shows what is missing; with --preset a study may have other cells",
     );
@@ -115,13 +115,13 @@ pub fn cells(study: &Study, facts: &HostFacts, runner: &dyn Runner) -> Result<Ce
 fn most_first(reasons: &BTreeMap<String, usize>) -> String {
     let mut sorted: Vec<(&String, &usize)> = reasons.iter().collect();
     sorted.sort_by_key(|(_, cells)| std::cmp::Reverse(**cells));
-    let text = sorted.iter().map(|(why, cells)| format!("{why} ({})", counted(**cells, "cell")));
+    let text = sorted.iter().map(|(why, cells)| format!("{why} ({})", count_noun(**cells, "cell")));
     text.collect::<Vec<_>>().join("; ")
 }
 
 /// The error if the cells of a run differ from those of its text.
 pub fn other_cells(stored: usize, found: usize) -> RunError {
-    RunError::refused(
+    RunError::refuse(
         format!("the store has {stored} cells, but its study has {found}"),
         "another version of Pinfold created it; use that version, or start a new store",
     )
@@ -153,13 +153,13 @@ pub fn require_vacant(store: &Store, name: &str) -> Result<(), RunError> {
         let held = Loaded::read(store, run)?;
         if held.study.name != name {
             let found = held.study.name;
-            return Err(RunError::refused(
+            return Err(RunError::refuse(
                 format!("the store {path} holds the study {found:?}, not {name:?}"),
                 "name another store with --store",
             ));
         }
         if record.finished_unix_s.is_none() {
-            return Err(RunError::refused(
+            return Err(RunError::refuse(
                 format!("the store {path} contains an unfinished run of this study"),
                 "continue with `pinfold study resume STORE`, or name another store with --store",
             ));
@@ -294,7 +294,7 @@ impl Loaded {
         }
         let same = text.lines().zip(self.record.toml.lines()).take_while(|(a, b)| a == b).count();
         let line = same + 1;
-        Err(RunError::refused(
+        Err(RunError::refuse(
             format!("{file} is not the file that the run started with: line {line} differs"),
             "continue without naming the file, because the store has its own copy; or start a \
              new store",
@@ -303,7 +303,7 @@ impl Loaded {
 }
 
 fn refuse_changed(what: &str) -> RunError {
-    RunError::refused(
+    RunError::refuse(
         format!("the file's {what} is not what the run in the store measured"),
         "only statements, charts, tables and published values may differ: start a new run",
     )

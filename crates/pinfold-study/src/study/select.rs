@@ -5,7 +5,7 @@ use crate::study::Loaded;
 use std::collections::BTreeMap;
 
 use pinfold_model::Unit;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_stats::{QuantilePoint, median, median_interval, quantile_curve};
 
 use super::INTERVAL_BLOCKS;
@@ -464,7 +464,7 @@ fn variation(cells: &[CellValue<'_>]) -> Result<Bounds, String> {
 /// A message with the number of blocks.
 fn enough_blocks(blocks: u32) -> Result<(), String> {
     (blocks >= INTERVAL_BLOCKS).then_some(()).ok_or_else(|| {
-        let counted = counted(blocks as usize, "block");
+        let counted = count_noun(blocks as usize, "block");
         format!("{counted}, a verdict needs at least {INTERVAL_BLOCKS}")
     })
 }

@@ -67,7 +67,7 @@ pub fn create(
         .filter(|record| record.role == CandidateRole::Candidate && record.same_as.is_none());
     let distinct = u32::try_from(distinct.count()).unwrap_or(u32::MAX);
     if distinct == 0 {
-        return Err(RunError::refused(
+        return Err(RunError::refuse(
             "no candidate places the machine differently from the baseline",
             "this host has only one placement for this machine; use fewer vCPUs or other \
              strategies (`pinfold plan --list`)",
@@ -100,7 +100,7 @@ fn name(records: &[CandidateRecord], index: usize) -> String {
 /// The error if no candidate leaves the machine without placement.
 pub(super) fn no_baseline() -> RunError {
     let message = "the candidates lack the baseline \"none\"";
-    RunError::refused(message, "add a candidate called \"none\"")
+    RunError::refuse(message, "add a candidate called \"none\"")
 }
 
 /// The candidates for the store, in their order, the twin last.
@@ -147,7 +147,7 @@ fn check_names(candidates: &[Candidate]) -> Result<(), RunError> {
     for (index, Candidate { name, .. }) in candidates.iter().enumerate() {
         let earlier = candidates[..index].iter().any(|other| other.name == *name);
         if earlier || name == TWIN_NAME {
-            return Err(RunError::refused(
+            return Err(RunError::refuse(
                 format!("two candidates are called {name:?}"),
                 "give each candidate its own name",
             ));
@@ -160,7 +160,7 @@ fn check_vcpus(candidates: &[Candidate], baseline: &Candidate) -> Result<(), Run
     let expected = vcpus_of(baseline);
     match candidates.iter().find(|candidate| vcpus_of(candidate) != expected) {
         None => Ok(()),
-        Some(other) => Err(RunError::refused(
+        Some(other) => Err(RunError::refuse(
             format!("{:?} has {} vCPUs, the baseline has {expected}", other.name, vcpus_of(other)),
             "only layouts of equal size can be compared: give the number of vCPUs",
         )),

@@ -330,7 +330,7 @@ impl Work for Starts<'_> {
         reported: &mut Reported<'_, Vec<CellResult>>,
     ) -> Result<(), TrialError> {
         let checked = starter.start(request).and_then(|result| {
-            check_result(request, &result).map_err(TrialError::failed)?;
+            check_result(request, &result).map_err(TrialError::from_message)?;
             Ok(result.cells)
         });
         reported(0, checked);

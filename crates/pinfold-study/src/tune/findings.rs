@@ -1,6 +1,6 @@
 //! Findings that limit the conclusions of a report.
 
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Accelerator, Command, Finding};
 use pinfold_stats::{EXACT_BLOCKS, Verdict};
 
@@ -271,7 +271,7 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
             if dropped > 0 {
                 let text = format!(
                     "{} of {} ({}) {} lost: its tail may be longer",
-                    counted(dropped, "sample"),
+                    count_noun(dropped, "sample"),
                     cell.metric.name(),
                     cell.load,
                     agree(dropped, "was", "were")
@@ -281,7 +281,7 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
         }
     }
     for (flag, count) in &confirmation.flags {
-        let all = counted(confirmation.series, "series");
+        let all = count_noun(confirmation.series, "series");
         let text = format!("{count} of {all} are flagged {flag:?}");
         findings.push(Finding::note("benchmarks", text));
     }

@@ -19,7 +19,7 @@ const EPERM: i32 = 1;
 pub(super) fn qemu(context: &Context<'_>) -> Capability {
     const NAME: &str = "QEMU";
     if !context.host.is_live() {
-        return not_live(NAME).required();
+        return not_live(NAME).require();
     }
     let emulator = format!("qemu-system-{}", qemu_arch());
     let found =
@@ -27,7 +27,7 @@ pub(super) fn qemu(context: &Context<'_>) -> Capability {
     let Some(program) = found else {
         return Capability::no(NAME, format!("{emulator} is not in PATH"))
             .hint("`apt-get install qemu-system` (Debian, Ubuntu), `dnf install qemu-kvm` (Fedora)")
-            .required();
+            .require();
     };
     let capability = match capture(&program, ["--version"], VERSION_TIMEOUT_NS) {
         Err(error) => {
@@ -43,7 +43,7 @@ pub(super) fn qemu(context: &Context<'_>) -> Capability {
             None => Capability::partly(NAME, format!("{program} does not name its version")),
         },
     };
-    capability.required()
+    capability.require()
 }
 
 /// QEMU's name for the architecture of this build.

@@ -2,7 +2,7 @@
 //! memory, BPF schedulers.
 
 use pinfold_host::{HostError, paths};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, PuId};
 
 use super::{Capability, Context};
@@ -40,7 +40,7 @@ pub(super) fn iommu(context: &Context<'_>) -> Capability {
     };
     Capability::yes(
         NAME,
-        format!("{} with {}, {together}{said}", groups.len(), counted(devices, "device")),
+        format!("{} with {}, {together}{said}", groups.len(), count_noun(devices, "device")),
     )
 }
 

@@ -1,7 +1,7 @@
 //! Tunables that reduce noise, and services that move interrupts or pages.
 
 use pinfold_host::paths;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::tunables::TUNABLES;
 use pinfold_model::{CpuSet, PuId, Tid};
 
@@ -84,7 +84,7 @@ pub(super) fn irqbalance(context: &Context<'_>) -> Capability {
         }
         Search::Blind(count, error) => Capability::partly(
             NAME,
-            format!("not seen, but {} could not be read ({error})", counted(count, "process")),
+            format!("not seen, but {} could not be read ({error})", count_noun(count, "process")),
         ),
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
             ),
         }
     };
-    capability.required()
+    capability.require()
 }
 
 /// The kernel's statistics of how long each thread waited for a CPU.
@@ -51,7 +51,7 @@ pub(super) fn run_delay(context: &Context<'_>) -> Capability {
         }
         Ok(Some(_)) => Capability::yes(NAME, "schedstat counts run time, wait time and slices"),
     };
-    capability.required()
+    capability.require()
 }
 
 /// `SCHED_FIFO`: permission, and real-time run time of this process's group.

@@ -1,6 +1,6 @@
 //! The lines below the tree: properties of the whole machine, and the findings.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Finding, Smt, Topology};
 
 /// Maximum number of frequency domains that are listed.
@@ -75,7 +75,7 @@ pub(super) fn finding(finding: &Finding) -> Vec<String> {
 pub(super) fn count(number: usize, thing: &str) -> String {
     match number {
         0 => format!("no {thing}s"),
-        _ => counted(number, thing),
+        _ => count_noun(number, thing),
     }
 }
 

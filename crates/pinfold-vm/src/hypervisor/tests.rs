@@ -72,7 +72,7 @@ impl MachineCommand for SmallCommand {
         &Small
     }
 
-    fn given(&self) -> &[String] {
+    fn arguments(&self) -> &[String] {
         &self.0
     }
 
@@ -240,7 +240,7 @@ fn a_command_line_that_names_no_hypervisor_is_for_the_first_one() {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let command = hypervisors::parse(&words);
         assert_eq!(command.hypervisor().texts().name, "QEMU", "{line}");
-        assert_eq!(command.given(), words);
+        assert_eq!(command.arguments(), words);
     }
 
     check("sudo qemu-system-x86_64 -m 64");

@@ -72,7 +72,7 @@ impl Libvirt {
         let uuid = if is_uuid(wanted) {
             wanted.to_owned()
         } else {
-            known(wanted, self.virsh("domuuid", &[("domain", wanted)]))?.trim().to_owned()
+            known_option(wanted, self.virsh("domuuid", &[("domain", wanted)]))?.trim().to_owned()
         };
         if !is_uuid(&uuid) {
             let why = format!("{uuid:?} is not a UUID");
@@ -80,7 +80,8 @@ impl Libvirt {
             return Err(LibvirtError::Output { command, why }.into());
         }
         let domain = [("domain", uuid.as_str())];
-        let name = known(wanted, self.virsh("domname", &domain))?.trim_end_matches('\n').to_owned();
+        let name =
+            known_option(wanted, self.virsh("domname", &domain))?.trim_end_matches('\n').to_owned();
         if self.virsh("domid", &domain)?.trim().parse::<u32>().is_err() {
             let state = self.virsh("domstate", &domain)?.trim().to_owned();
             return Err(LibvirtError::NotRunning { name, state }.into());
@@ -146,7 +147,7 @@ impl Libvirt {
     }
 }
 
-fn known(wanted: &str, answer: Result<String, VmError>) -> Result<String, VmError> {
+fn known_option(wanted: &str, answer: Result<String, VmError>) -> Result<String, VmError> {
     answer.map_err(|error| match error.of() {
         Some(LibvirtError::Virsh { message, .. }) if message.contains("failed to get domain") => {
             fail_unknown(wanted).into()

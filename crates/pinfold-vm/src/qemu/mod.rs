@@ -90,7 +90,7 @@ impl MachineCommand for QemuCommand {
         &Qemu
     }
 
-    fn given(&self) -> &[String] {
+    fn arguments(&self) -> &[String] {
         &self.given
     }
 

@@ -43,7 +43,7 @@ pub struct ExitsHow {
 
 impl ExitsHow {
     /// The options that were given.
-    pub fn given(&self) -> [(bool, &'static str); 4] {
+    pub fn given_options(&self) -> [(bool, &'static str); 4] {
         [
             (self.per_vcpu, "--per-vcpu"),
             (self.top.is_some(), "--top"),

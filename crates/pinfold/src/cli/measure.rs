@@ -117,7 +117,7 @@ impl MeasureArgs {
     /// True with an option that only probes have which observe threads from outside.
     pub fn observes(&self) -> bool {
         let of_gaps = self.over.is_some() || self.record.is_some() || self.from.is_some();
-        let of_exits = self.exits.given().iter().any(|(is_given, _)| *is_given);
+        let of_exits = self.exits.given_options().iter().any(|(is_given, _)| *is_given);
         self.sites || !self.quantities.is_empty() || of_exits || of_gaps
     }
 }

@@ -31,7 +31,7 @@ impl Args for OneSocket {
 
 impl FromArgMatches for OneSocket {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(given(matches).pop()))
+        Ok(Self(sockets_of(matches).pop()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -56,7 +56,7 @@ impl Args for ManySockets {
 
 impl FromArgMatches for ManySockets {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self(given(matches)))
+        Ok(Self(sockets_of(matches)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -80,7 +80,7 @@ fn option(hypervisor: &dyn Hypervisor) -> Arg {
 }
 
 /// The sockets on the command line.
-fn given(matches: &ArgMatches) -> Vec<Socket> {
+fn sockets_of(matches: &ArgMatches) -> Vec<Socket> {
     HYPERVISORS
         .into_iter()
         .flat_map(|hypervisor| {

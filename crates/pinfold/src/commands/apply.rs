@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pinfold_apply::order::Turn;
 use pinfold_apply::{Applied, Difference, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, shown};
 use pinfold_plan::schema;
 use pinfold_run::{
@@ -231,7 +231,7 @@ fn place_all<'c, 'p>(
         let (index, parked) = match turn {
             Turn::Go(index) => (index, None),
             Turn::Park(index, cpus) => {
-                (index, Some(apply_session::parked(&prepared[index].plan, &cpus)))
+                (index, Some(apply_session::parked_plan(&prepared[index].plan, &cpus)))
             }
         };
         let one = &prepared[index];
@@ -329,7 +329,7 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
     let mut target = placeable(&vm.found);
     if let Some(domain) = &vm.domain {
         let definition = if config { Definition::Changed } else { Definition::Untouched };
-        let (kept, findings) = domain.kept(plans::single(plan)?, definition)?;
+        let (kept, findings) = domain.managed_settings(plans::single(plan)?, definition)?;
         findings.iter().for_each(|finding| say(&finding.to_string()));
         target.kept = kept;
     }
@@ -357,7 +357,7 @@ fn dry_replacement(
     findings.iter().for_each(|finding| say(&finding.to_string()));
     say(&format!(
         "{}, {} of the earlier plan undone; nothing was changed",
-        counted(steps.len(), "step"),
+        count_noun(steps.len(), "step"),
         undone.len()
     ));
     Ok(())
@@ -384,7 +384,7 @@ fn dry_run(
         say("note: once these CPUs are online, Pinfold compares this host with that of the plan; \
              if they differ, the CPUs go offline again and nothing is placed");
     }
-    say(&format!("{}; nothing was changed", counted(planned.steps.len(), "step")));
+    say(&format!("{}; nothing was changed", count_noun(planned.steps.len(), "step")));
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 
 use pinfold_host::{LiveHost, files};
 use pinfold_lint::{Diagnostic, Review};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::Layout;
@@ -111,7 +111,8 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         let isolated = plan.isolation != IsolationScope::None;
         let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
         let others = Request { isolation, ..conditions };
-        let command = command::on(&command::under(&command::again(&plan, None), &others), topology);
+        let command =
+            command::on(&command::under(&command::plan_command(&plan, None), &others), topology);
         return Err(failure.with_hint(format!(
             "--fix changes domain files; create the plan again with `{command}`"
         )));
@@ -150,7 +151,7 @@ fn tone(diagnostics: &[Diagnostic]) -> Tone {
 fn summary(layouts: &[Layout], wrong: usize) -> String {
     let mut of = layouts.iter().map(|layout| layout.source.as_str()).collect::<Vec<_>>();
     of.dedup();
-    format!("{} worse than a note in {}", counted(wrong, "finding"), of.join(", "))
+    format!("{} worse than a note in {}", count_noun(wrong, "finding"), of.join(", "))
 }
 
 fn starts_with(text: &str, first: char) -> bool {

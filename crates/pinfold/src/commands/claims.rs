@@ -14,7 +14,7 @@ pub fn claims(arguments: &ClaimsArgs, state: Option<&str>) -> Result<(), Failure
     let host = host::live()?;
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
     let claims = match &arguments.input {
-        Some(input) => captured(&host, input)?,
+        Some(input) => read_input(&host, input)?,
         None => {
             let mut claims = of_existing(&host, state)?;
             if arguments.seconds > 0.0 {
@@ -33,10 +33,10 @@ pub fn claims(arguments: &ClaimsArgs, state: Option<&str>) -> Result<(), Failure
     Ok(())
 }
 
-fn captured(host: &pinfold_host::LiveHost, input: &str) -> Result<Claims, Failure> {
+fn read_input(host: &pinfold_host::LiveHost, input: &str) -> Result<Claims, Failure> {
     let capture = pinfold_topology::read_capture(host, input)
         .map_err(|error| Failure::from_error(Exit::Input, &error, error.hint()))?;
-    Ok(pinfold_claims::captured(&capture))
+    Ok(pinfold_claims::read_captured(&capture))
 }
 
 fn show(arguments: &ClaimsArgs, claims: &Claims, topology: &Topology) {

@@ -65,8 +65,8 @@ fn report(found: &[Capability], is_capture: bool) {
         };
         let mark = if one.required { " *" } else { "" };
         let words = format!("{}{mark}: {}", one.name, one.why);
-        lines.push(screen::labelled(&format!("{verdict:<8}"), &words));
-        lines.extend(one.hint.iter().map(|hint| screen::labelled("          → ", hint)));
+        lines.push(screen::label_text(&format!("{verdict:<8}"), &words));
+        lines.extend(one.hint.iter().map(|hint| screen::label_text("          → ", hint)));
     }
     lines.push("* pinfold tune needs it".to_owned());
     output::data(&lines.join("\n"));

@@ -59,20 +59,20 @@ pub fn emit(
             }
         };
     }
-    let chosen = target.vnode.map(|name| plans::named(plan, name)).transpose()?;
+    let chosen = target.vnode.map(|name| plans::find_vnode(plan, name)).transpose()?;
     if let Some(file) = target.file {
         return into(file, plan, topology, chosen);
     }
     match (chosen, plan.vnodes.as_slice()) {
-        (Some(vnode), _) => text(&plan.alone(vnode)),
+        (Some(vnode), _) => text(&plan.plan_of(vnode)),
         (None, [_]) => text(plan),
         (None, vnodes) => {
             let mut all = format.heading(vnodes.len());
             for vnode in vnodes {
                 all.push_str(&format.mark(&vnode.name));
-                all.push_str(&text(&plan.alone(vnode))?);
+                all.push_str(&text(&plan.plan_of(vnode))?);
             }
-            all.push_str(&format.together(plan));
+            all.push_str(&format.text_for_all(plan));
             Ok(all)
         }
     }

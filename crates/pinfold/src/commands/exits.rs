@@ -31,7 +31,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
     data(&if arguments.json {
         text::json(&answer).to_string()
     } else {
-        screen::fitted(&text::table(&answer, &arguments.how))
+        screen::fit_width(&text::table(&answer, &arguments.how))
     });
     answer.verdict()
 }

@@ -89,7 +89,7 @@ fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result
             path,
             arguments.vnode.as_deref(),
             topology,
-            &Vcpus::counted(0..=0),
+            &Vcpus::from_range(0..=0),
         ),
         None => {
             let cores = arguments.cores.unwrap_or(1);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use pinfold_apply::{Entry, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Command, Undo};
 use pinfold_run::status::JournalState;
 use pinfold_run::{Exit, Failure, host, time, undo};
@@ -119,12 +119,12 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
             data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
         (false, true) => data("no journals: nothing was applied"),
-        (false, false) => data(&screen::drawn(table, 3..4)),
+        (false, false) => data(&screen::draw_table(table, 3..4)),
     }
     match bad {
         0 => Ok(()),
         bad => {
-            let text = format!("{} cannot be read", counted(bad, "journal"));
+            let text = format!("{} cannot be read", count_noun(bad, "journal"));
             let what = agree(bad, "its changes stay active", "their changes stay active");
             Err(Failure::new(Exit::Host, text)
                 .with_hint(format!("{what} until that is fixed; see above for the reason")))
@@ -175,7 +175,7 @@ fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
                 write!(text, "\n{index:>4}  {}{}", word(*outcome), output::name(&detail))
             }
             Entry::Masks(masks) => {
-                write!(text, "\n      masks of {} recorded", counted(masks.len(), "other task"))
+                write!(text, "\n      masks of {} recorded", count_noun(masks.len(), "other task"))
             }
             Entry::Plan(new) => write!(
                 text,
@@ -235,7 +235,7 @@ fn before(undo: &Undo) -> String {
             nodes.join(", ")
         }
         Undo::ContinueProcesses { stopped, .. } => {
-            format!("{} stopped by other programs", counted(stopped.len(), "process"))
+            format!("{} stopped by other programs", count_noun(stopped.len(), "process"))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use pinfold_host::process;
 use pinfold_model::command::quote;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Command, Topology};
 use pinfold_run::status::Found;
 use pinfold_run::target::Vm;
@@ -75,7 +75,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     };
     show(&pinfold_topology::headline(&topology));
     let rows = [
-        ("machines", described(&machines)),
+        ("machines", describe_machines(&machines)),
         ("placements", placements),
         ("CPUs", pinfold_claims::render::short(&claims, &topology)),
         ("host", able),
@@ -83,7 +83,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
         ("next", next),
     ];
     let rows = rows.iter().filter(|(_, text)| !text.is_empty());
-    rows.for_each(|(name, text)| show(&screen::labelled(&format!("{name:<12}"), text)));
+    rows.for_each(|(name, text)| show(&screen::label_text(&format!("{name:<12}"), text)));
     show(&format!("`{}` lists the commands", Command::new("--help")));
     Ok(())
 }
@@ -132,7 +132,7 @@ fn problems(capabilities: &[Capability], topology: &Topology) -> String {
 }
 
 /// The running machines in a sentence.
-fn described(machines: &[Running]) -> String {
+fn describe_machines(machines: &[Running]) -> String {
     if machines.is_empty() {
         let bound = if process::is_root() { "" } else { ", among the processes that you can see" };
         return format!("no {} is running here{bound}", hypervisors::names_of_running());
@@ -146,7 +146,7 @@ fn described(machines: &[Running]) -> String {
                 output::name(&short)
             });
             let vcpus = match machine.spec.vcpus {
-                Some(count) => counted(count, "vCPU"),
+                Some(count) => count_noun(count, "vCPU"),
                 // QEMU's default.
                 None if machine.hypervisor.texts().has_socket() => "1 vCPU".to_owned(),
                 None => machine.hypervisor.texts().name.to_owned(),

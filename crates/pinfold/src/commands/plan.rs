@@ -1,7 +1,7 @@
 //! `pinfold plan`: a placement with its reasons, and its output for other tools.
 
 use pinfold_config::requests;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     Command, MachineSpec, Plan, Request, Severity, Topology, VcpuCount, VnodeRequest, Work,
 };
@@ -119,14 +119,14 @@ fn request(
 ) -> Result<Request, Failure> {
     let mut vnodes = Vec::new();
     for words in &arguments.vm {
-        vnodes.push(inputs::asked("--vm", requests::parse_vm_spec(words))?);
+        vnodes.push(inputs::name_option("--vm", requests::parse_vm_spec(words))?);
     }
     if let Some(words) = &arguments.fill {
         let named = if has_name(words) { words.clone() } else { format!("name=vm,{words}") };
-        vnodes.push(inputs::asked("--fill", requests::parse_vm_spec(&named))?);
+        vnodes.push(inputs::name_option("--fill", requests::parse_vm_spec(&named))?);
     }
     for words in &arguments.group {
-        vnodes.push(inputs::asked("--group", requests::group_from_words(words))?);
+        vnodes.push(inputs::name_option("--group", requests::group_from_words(words))?);
     }
     if vnodes.is_empty() {
         let described = match file {
@@ -143,7 +143,7 @@ fn request(
         Vcpus::from_domain(&file.domain).count_pins(&mut request)?;
     }
     for device in &arguments.interrupts {
-        request.interrupts.push(inputs::asked("--interrupts", requests::device(device))?);
+        request.interrupts.push(inputs::name_option("--interrupts", requests::device(device))?);
     }
     Ok(request)
 }
@@ -170,7 +170,7 @@ fn without_reserve(
     output::say(&format!(
         "note: {} at the start are planned; the {} that can be added later (maxcpus={most}) do not \
          fit on this host and would not be pinned: {}",
-        counted(first as usize, "vCPU"),
+        count_noun(first as usize, "vCPU"),
         most - first,
         failure.message
     ));
@@ -185,7 +185,7 @@ fn has_name(words: &str) -> bool {
 /// The machine with the values of the options in place of those of its description.
 fn asked_vnode(arguments: &PlanArgs, mut vnode: VnodeRequest) -> Result<VnodeRequest, Failure> {
     if let Some(name) = &arguments.name {
-        vnode.name = inputs::asked("--name", requests::vnode_name(name))?;
+        vnode.name = inputs::name_option("--name", requests::vnode_name(name))?;
     }
     if let Work::Vm(vm) = &mut vnode.work {
         if let Some(text) = &arguments.vcpus {
@@ -222,5 +222,5 @@ pub fn list() -> String {
     for strategy in pinfold_plan::strategies() {
         table.add_row([strategy.name, strategy.summary, strategy.source]);
     }
-    screen::drawn(table, 0..0)
+    screen::draw_table(table, 0..0)
 }

@@ -65,7 +65,7 @@ fn jobs(arguments: &QuietArgs) -> Result<Vec<Job>, Failure> {
             Failure::new(Exit::Input, format!("--job: {text:?} is not written NAME: COMMAND"))
                 .with_hint("such as --job 'server: ./server --port 80'")
         })?;
-        let name = inputs::asked("--job", pinfold_config::requests::vnode_name(name.trim()))?;
+        let name = inputs::name_option("--job", pinfold_config::requests::vnode_name(name.trim()))?;
         if jobs.iter().any(|job: &Job| job.name == name) {
             return Err(Failure::new(Exit::Input, format!("--job: {name} is given twice"))
                 .with_hint("give each job its own name"));
@@ -105,7 +105,7 @@ fn plan(
             online: &topology.online(),
             isolates: arguments.isolate == Isolate::Host,
         };
-        let (all, note) = profile::knobs(profile::named(&arguments.profile)?, &knobs, scope);
+        let (all, note) = profile::knobs(profile::find_profile(&arguments.profile)?, &knobs, scope);
         knobs = all;
         note
     } else {

@@ -58,7 +58,7 @@ fn list(store: &Store) -> Result<(), Failure> {
             run.origin.accelerator.to_string(),
         ]);
     }
-    data(&screen::drawn(table, 3..4));
+    data(&screen::draw_table(table, 3..4));
     Ok(())
 }
 

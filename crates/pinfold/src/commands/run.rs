@@ -86,13 +86,18 @@ impl Asked<'_> {
         inputs::plan_with_knobs(claims, &self.knobs, self.topology, |claims| {
             match &self.arguments.plan {
                 Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
-                None => self.planned(spec, vcpus, claims),
+                None => self.plan_machine(spec, vcpus, claims),
             }
         })
     }
 
     /// The plan for the maximum number of vCPUs; if the host is too small, for the initial ones.
-    fn planned(&self, spec: &MachineSpec, vcpus: &Vcpus, claims: &Claims) -> Result<Plan, Failure> {
+    fn plan_machine(
+        &self,
+        spec: &MachineSpec,
+        vcpus: &Vcpus,
+        claims: &Claims,
+    ) -> Result<Plan, Failure> {
         match self.with_vcpus(spec, vcpus.most(), claims) {
             Err(_) if vcpus.count() < vcpus.most() => {
                 let mut plan = self.with_vcpus(spec, vcpus.count(), claims)?;

@@ -2,7 +2,7 @@
 
 use pinfold_apply::{KnobStatus, Status};
 use pinfold_host::LiveHost;
-use pinfold_model::text::{agree, counted};
+use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, StatusDocument, find};
@@ -79,7 +79,7 @@ pub fn answer(found: &Found) -> (Tone, String) {
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
-    let placements = counted(found.len(), "placement");
+    let placements = count_noun(found.len(), "placement");
     match (found.len(), drifted) {
         (0, _) => {}
         (1, 0) => parts.push("1 placement is active, as planned".to_owned()),
@@ -92,18 +92,18 @@ pub fn answer(found: &Found) -> (Tone, String) {
             0 => String::new(),
             orphans => format!(" ({orphans} without a supervisor)"),
         };
-        parts.push(format!("{} of vnodes{alone}", counted(platforms.len(), "platform")));
+        parts.push(format!("{} of vnodes{alone}", count_noun(platforms.len(), "platform")));
     }
     if !damaged.is_empty() {
-        parts.push(format!("{} cannot be read", counted(damaged.len(), "journal")));
+        parts.push(format!("{} cannot be read", count_noun(damaged.len(), "journal")));
     }
     if !lost.is_empty() {
-        parts.push(format!("{} without a usable journal", counted(lost.len(), "placement")));
+        parts.push(format!("{} without a usable journal", count_noun(lost.len(), "placement")));
     }
     let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
     if sharing > 0 {
         let have = agree(sharing, "has", "have");
-        parts.push(format!("{} {have} a CPU that is used twice", counted(sharing, "placement")));
+        parts.push(format!("{} {have} a CPU that is used twice", count_noun(sharing, "placement")));
     }
     if parts.is_empty() {
         return (Tone::Good, "no placement is active".to_owned());
@@ -116,18 +116,18 @@ fn verdict(found: &Found) -> Result<(), Failure> {
     let drifted = found.placements.iter().filter(|one| !one.is_as_planned()).count();
     if drifted > 0 {
         let verb = agree(drifted, "is", "are");
-        let text = format!("{} {verb} not as planned", counted(drifted, "placement"));
+        let text = format!("{} {verb} not as planned", count_noun(drifted, "placement"));
         let undo = Command::new("undo");
         return Err(Failure::new(Exit::No, text)
             .with_hint(format!("revert with `{undo}`, then apply again")));
     }
     if !found.damaged.is_empty() {
-        let journals = counted(found.damaged.len(), "journal");
+        let journals = count_noun(found.damaged.len(), "journal");
         let text = format!("{journals} cannot be read; what was applied may still be active");
         return Err(Failure::new(Exit::Host, text));
     }
     if !found.lost.is_empty() {
-        let placements = counted(found.lost.len(), "placement");
+        let placements = count_noun(found.lost.len(), "placement");
         let verb = agree(found.lost.len(), "has", "have");
         let text = format!("{placements} {verb} no usable journal, so `undo` cannot revert them");
         return Err(Failure::new(Exit::Host, text));
@@ -136,7 +136,7 @@ fn verdict(found: &Found) -> Result<(), Failure> {
     if orphans == 0 {
         return Ok(());
     }
-    let text = format!("{} of vnodes without a supervisor", counted(orphans, "platform"));
+    let text = format!("{} of vnodes without a supervisor", count_noun(orphans, "platform"));
     let hint = format!("`{}` reverts what is left", Command::new("undo --left"));
     Err(Failure::new(Exit::No, text).with_hint(hint))
 }
@@ -215,7 +215,7 @@ fn roles(status: &Status) -> String {
             verdict.to_owned(),
         ]);
     }
-    screen::drawn(table, 1..2)
+    screen::draw_table(table, 1..2)
 }
 
 /// `2-3`, or `2-3, fifo 1`.

@@ -34,13 +34,13 @@ fn view(source: &mut dyn Source, arguments: &TopArgs) -> Result<(), Failure> {
             &mut Printer { is_once: arguments.once, is_json: arguments.json },
         );
     }
-    let terminal = LiveTerminal::open().map_err(|error| closed(&error))?;
+    let terminal = LiveTerminal::open().map_err(|error| screen_failure(&error))?;
     let mut viewer = LiveViewer { terminal, screen: Screen::default(), has_ended: false };
     viewer.draw()?;
     top::observe(source, &mut viewer)
 }
 
-fn closed(error: &io::Error) -> Failure {
+fn screen_failure(error: &io::Error) -> Failure {
     Failure::from_error(Exit::Host, error, None)
         .with_hint("`pinfold top --once` prints one sample without a live screen")
 }
@@ -53,11 +53,11 @@ struct Printer {
 
 impl Viewer for Printer {
     fn wait(&mut self, until_ns: u64, is_live: bool) -> Result<bool, Failure> {
-        while is_live && SystemClock.now_ns() < until_ns && !interrupt::requested() {
+        while is_live && SystemClock.now_ns() < until_ns && !interrupt::is_requested() {
             let left = until_ns.saturating_sub(SystemClock.now_ns());
             SystemClock.sleep_ns(left.min(SLICE_NS));
         }
-        Ok(!interrupt::requested())
+        Ok(!interrupt::is_requested())
     }
 
     fn show(&mut self, snapshot: Snapshot) -> Result<bool, Failure> {
@@ -78,15 +78,15 @@ impl Viewer for Printer {
 fn text(snapshot: &Snapshot) -> String {
     let mut text = snapshot.worst().unwrap_or_else(|| "no thread waits for a CPU now".to_owned());
     let mut table = screen::rows();
-    table.set_header(joined(rows::HEADER.map(str::to_owned)));
+    table.set_header(join_cells(rows::HEADER.map(str::to_owned)));
     for machine in &snapshot.machines {
-        table.add_row(joined(rows::machine(machine)));
+        table.add_row(join_cells(rows::machine(machine)));
     }
     text.push('\n');
     if snapshot.machines.is_empty() {
         text.push_str("no machine is running here");
     } else {
-        text.push_str(&screen::drawn(table, 1..6));
+        text.push_str(&screen::draw_table(table, 1..6));
     }
     text.push_str(&format!("\nthis command: {} % of a CPU", per_cent(snapshot.own_share)));
     for note in &snapshot.notes {
@@ -97,7 +97,7 @@ fn text(snapshot: &Snapshot) -> String {
 
 /// The machine and its longest wait in one cell, which is put on a line of its own if the table is
 /// too wide.
-fn joined(row: [String; 7]) -> Vec<String> {
+fn join_cells(row: [String; 7]) -> Vec<String> {
     let [machine, waits, numbers @ ..] = row;
     let first = if waits == "-" { machine } else { format!("{machine}: {waits}") };
     [first].into_iter().chain(numbers).collect()
@@ -112,7 +112,7 @@ struct LiveViewer {
 
 impl LiveViewer {
     fn draw(&mut self) -> Result<(), Failure> {
-        self.terminal.draw(&self.screen).map_err(|error| closed(&error))
+        self.terminal.draw(&self.screen).map_err(|error| screen_failure(&error))
     }
 }
 
@@ -122,7 +122,7 @@ impl Viewer for LiveViewer {
             // A record waits for the user, the host does not.
             let waits = self.has_ended || !is_live && self.screen.is_frozen();
             let left = Duration::from_nanos(until_ns.saturating_sub(SystemClock.now_ns()));
-            if interrupt::requested() {
+            if interrupt::is_requested() {
                 return Ok(false);
             }
             if left.is_zero() && !waits {
@@ -130,7 +130,7 @@ impl Viewer for LiveViewer {
             }
             let slice = if waits { SLICE } else { left.min(SLICE) };
             let flow = self.terminal.take_keys(&mut self.screen, slice);
-            if flow.map_err(|error| closed(&error))? == Flow::Quit {
+            if flow.map_err(|error| screen_failure(&error))? == Flow::Quit {
                 return Ok(false);
             }
         }

@@ -23,11 +23,11 @@ pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failu
             let (sides, found) = measure::files(first, second)?;
             report(&sides, &found, arguments)
         }
-        ([], [first, second], guest) => measured(arguments, state, |request| {
+        ([], [first, second], guest) => measure_sides(arguments, state, |request| {
             measure::plans(request, first, second, guest.as_deref())
         }),
         ([], [], Some(guest)) if arguments.native => {
-            measured(arguments, state, |request| measure::against_native(request, guest))
+            measure_sides(arguments, state, |request| measure::against_native(request, guest))
         }
         (_, _, _) => Err(Failure::new(Exit::Input, "compare needs two sides").with_hint(
             "two files: pinfold compare A.json B.json\n  \
@@ -38,7 +38,7 @@ pub fn compare(arguments: &CompareArgs, state: Option<&str>) -> Result<(), Failu
 }
 
 /// Measures both sides, and prints the comparison.
-fn measured(
+fn measure_sides(
     arguments: &CompareArgs,
     state: Option<&str>,
     measure: impl FnOnce(&Request<'_>) -> Result<(ComparedSides, Comparison), Failure>,
@@ -77,7 +77,7 @@ fn report(
     } else {
         let (tone, text) = show::answer(found);
         output::answer(tone, &text);
-        data(&screen::fitted(&show::comparison(sides, found)));
+        data(&screen::fit_width(&show::comparison(sides, found)));
     }
     Ok(())
 }

@@ -64,7 +64,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         if arguments.json {
             data(&show::cross_check_json(&reported, &checks).to_string())
         } else {
-            data(&screen::fitted(&show::cross_check(&reported, &checks)))
+            data(&screen::fit_width(&show::cross_check(&reported, &checks)))
         }
         return Ok(());
     }
@@ -84,7 +84,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
     if arguments.json {
         data(&show::json(&measurement, probe)?)
     } else {
-        data(&screen::fitted(&show::text(&measurement, probe)))
+        data(&screen::fit_width(&show::text(&measurement, probe)))
     }
     show::warnings(&measurement).iter().for_each(|warning| say(warning));
     Ok(())

@@ -97,7 +97,7 @@ fn show(
         }
         text.push_str(&format!("\n{}", to_text(one, arguments)));
     }
-    data(&screen::fitted(&text));
+    data(&screen::fit_width(&text));
     Ok(())
 }
 
@@ -128,7 +128,7 @@ fn show_record(path: &str, arguments: &MeasureArgs) -> Result<(), Failure> {
         let subject = shown::harmless(&report.summary.subject);
         let what = Instrument::Gaps.what();
         let found = gaps::text(&report);
-        data(&screen::fitted(&format!("gaps: {what}\n{subject}\n\n{found}")));
+        data(&screen::fit_width(&format!("gaps: {what}\n{subject}\n\n{found}")));
     }
     Ok(())
 }
@@ -177,7 +177,8 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.record.is_some() && instrument != Instrument::Gaps, "--record"),
         (arguments.from.is_some() && instrument != Instrument::Gaps, "--from"),
     ];
-    let of_exits = arguments.exits.given().map(|(given, option)| (given && !is_exits, option));
+    let of_exits =
+        arguments.exits.given_options().map(|(given, option)| (given && !is_exits, option));
     let name = instrument.name();
     if is_exits && !arguments.processes.is_empty() {
         return Err(Failure::new(Exit::Input, "--process: only virtual machines have exits")

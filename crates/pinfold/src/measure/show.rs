@@ -52,7 +52,7 @@ pub struct Pooled {
 type Key = (String, BTreeMap<String, String>, Option<u32>);
 
 /// The figures of all blocks, pooled by key.
-pub fn pooled(measurement: &Measurement) -> Vec<Pooled> {
+pub fn pool_figures(measurement: &Measurement) -> Vec<Pooled> {
     pool(measurement.blocks.iter().flat_map(|block| &block.figures))
 }
 
@@ -92,7 +92,7 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
 
 /// The complete text output.
 pub fn text(measurement: &Measurement, probe: &Probe) -> String {
-    let all = pooled(measurement);
+    let all = pool_figures(measurement);
     let blocks = measurement.blocks.len();
     let times = if blocks == 1 { String::new() } else { format!(", {blocks} blocks") };
     let mut text = format!("{}: {}\n", probe.name, probe.what);
@@ -167,8 +167,8 @@ fn table(all: &[&Pooled], family: Family) -> String {
     }
     // The last column of capacities is a bar or a word.
     let numbers = names..width - usize::from(family == Family::Capacity);
-    let table = screen::drawn(table, numbers);
-    match reported(&common).as_str() {
+    let table = screen::draw_table(table, numbers);
+    match labels_line(&common).as_str() {
         "" => table,
         reported => format!("{reported}\n{table}"),
     }
@@ -252,7 +252,7 @@ fn words(figure: &Figure) -> Words {
 }
 
 fn words_of(probe: &str, labels: &BTreeMap<String, String>) -> Words {
-    let labels = labels.iter().map(|(name, text)| (name.clone(), shown(name, text)));
+    let labels = labels.iter().map(|(name, text)| (name.clone(), size_text(name, text)));
     std::iter::once((String::new(), probe.to_owned())).chain(labels).collect()
 }
 
@@ -274,13 +274,13 @@ fn own_words(mut own: Words, common: &Words) -> Vec<String> {
 }
 
 /// The common labels as one line: `period-us 1000, policy other`.
-fn reported(common: &Words) -> String {
+fn labels_line(common: &Words) -> String {
     let reported = common.iter().filter(|(name, _)| !name.is_empty());
     reported.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats sizes in bytes; they have the word in their name.
-fn shown(name: &str, text: &str) -> String {
+fn size_text(name: &str, text: &str) -> String {
     match text.parse::<u64>() {
         Ok(size) if name.ends_with("bytes") => format::bytes(size),
         Ok(_) | Err(_) => text.to_owned(),
@@ -355,7 +355,7 @@ fn flags(all: &[Pooled]) -> Vec<String> {
             let number = flag.rsplit_once(' ').and_then(|(word, n)| Some((word, n.parse().ok()?)));
             match number {
                 Some((word, number)) => {
-                    let word = worded(word);
+                    let word = flag_text(word);
                     let range = ranges.entry((name(&one.figure), word)).or_insert((number, number));
                     *range = (range.0.min(number), range.1.max(number));
                 }
@@ -376,7 +376,7 @@ fn flags(all: &[Pooled]) -> Vec<String> {
 }
 
 /// A flag with a number, as text for the user.
-fn worded(flag: &str) -> &str {
+fn flag_text(flag: &str) -> &str {
     match flag {
         "stolen" => "ticks of 10 ms that the hypervisor stole:",
         "stolen-windows" => "windows excluded for a stolen tick:",
@@ -536,21 +536,21 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
             format::duration(waited as f64 * 1e3)
         ));
     }
-    fn flagged(word: &str, measurement: &Measurement) -> bool {
+    fn is_flagged(word: &str, measurement: &Measurement) -> bool {
         measurement
             .blocks
             .iter()
             .flat_map(|block| &block.figures)
             .any(|figure| figure.flags.iter().any(|flag| flag.contains(word)))
     }
-    if flagged("fifo-refused", measurement) {
+    if is_flagged("fifo-refused", measurement) {
         warnings.push(
             "warning: fifo refused: the kernel did not permit a real-time policy, so the probe ran \
              at normal priority; run it as root; `pinfold doctor` shows which rights are missing"
                 .to_owned(),
         );
     }
-    if flagged("migrated", measurement) {
+    if is_flagged("migrated", measurement) {
         warnings.push("warning: migrated: the probe's thread was moved to another CPU".to_owned());
     }
     warnings

@@ -9,7 +9,7 @@ mod print;
 use pinfold_cluster::{self as cluster, Options, Submission, node};
 use pinfold_host::files;
 use pinfold_host::process::Spawn;
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_probe::pinload::Pinload;
 use pinfold_run::study::{
     self as runner, Display, HostRunner, Machine, file_failure, in_file, page,
@@ -111,7 +111,7 @@ fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
     let (store, run) = with_bar(|display| runner::run(&new, session, display))?;
-    print::ended(&store, run)
+    print::print_end(&store, run)
 }
 
 fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -143,7 +143,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
     with_bar(|display| runner::resume(stored, on_change, session, display))?;
-    print::ended(&store, id)
+    print::print_end(&store, id)
 }
 
 fn resume_on_cluster(
@@ -162,7 +162,7 @@ fn resume_on_cluster(
 
 fn ended_on_cluster(store: &Store, outcome: cluster::Outcome) -> Result<(), Failure> {
     match outcome {
-        cluster::Outcome::Finished(run) => print::ended(store, run),
+        cluster::Outcome::Finished(run) => print::print_end(store, run),
         cluster::Outcome::Detached => Ok(()),
     }
 }
@@ -218,12 +218,12 @@ fn status(arguments: &StoreArgs) -> Result<(), Failure> {
 }
 
 fn export(arguments: &ExportArgs) -> Result<(), Failure> {
-    let (store, analysis) = analysed(&arguments.store, arguments.run)?;
+    let (store, analysis) = read_analysis(&arguments.store, arguments.run)?;
     let name = &analysis.loaded.study.name;
     let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
     for (table, rows) in page::export(&store, &analysis, &folder)? {
         let more = if cfg!(feature = "parquet") { ", .parquet" } else { "" };
-        data(&format!("{folder}/{table}.csv{more}: {}", counted(rows, "row")));
+        data(&format!("{folder}/{table}.csv{more}: {}", count_noun(rows, "row")));
     }
     Ok(())
 }
@@ -242,12 +242,12 @@ fn one(text: &str) -> Result<Analysis, Failure> {
         Some((path, run)) if run.parse::<i64>().is_ok() => (path, run.parse().ok()),
         Some(_) | None => (text, None),
     };
-    analysed(path, run).map(|(_, analysis)| analysis)
+    read_analysis(path, run).map(|(_, analysis)| analysis)
 }
 
 fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let (store, analysis) = match &arguments.study {
-        None => analysed(&arguments.store, arguments.run)?,
+        None => read_analysis(&arguments.store, arguments.run)?,
         Some(file) => {
             let study = runner::read(file)?;
             let store = Store::open(&arguments.store)?;
@@ -279,7 +279,7 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn analysed(path: &str, run: Option<i64>) -> Result<(Store, Analysis), Failure> {
+fn read_analysis(path: &str, run: Option<i64>) -> Result<(Store, Analysis), Failure> {
     let store = Store::open(path)?;
     let run = run_of(&store, run)?;
     let analysis = library::analyse(&store, run)?;

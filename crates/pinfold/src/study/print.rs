@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_report::{Brackets, format};
 use pinfold_run::study::page::{besides_workload, figure_name, host_changes, overhead_ms};
 use pinfold_run::{Exit, Failure, time};
@@ -30,9 +30,9 @@ pub fn check(
         data(&check_json(study, cells, prediction, absent).to_string());
         return;
     }
-    let mut text = screen::fitted(&format!("{}: {}\n", study.name, study.title));
+    let mut text = screen::fit_width(&format!("{}: {}\n", study.name, study.title));
     let mut row = |label: &str, value: String| {
-        text.push_str(&screen::labelled(&format!("  {label:<12} "), &value));
+        text.push_str(&screen::label_text(&format!("  {label:<12} "), &value));
         text.push('\n');
     };
     for factor in &study.factors {
@@ -74,7 +74,7 @@ pub fn check(
                 None if cells.has_twin(index, study) => "runs twice".to_owned(),
                 None => "runs".to_owned(),
             };
-            data(&screen::labelled(
+            data(&screen::label_text(
                 &format!("{index:>5}  "),
                 &format!("{}  {state}", cell.name(study)),
             ));
@@ -84,7 +84,7 @@ pub fn check(
 
 /// Prints what this host skips, and which probes stay empty on it.
 fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
-    for (reason, names) in skipped(study, cells) {
+    for (reason, names) in list_skipped(study, cells) {
         let more = names.len().saturating_sub(NAMED);
         let mut shown = names.into_iter().take(NAMED).collect::<Vec<_>>().join("; ");
         if more > 0 {
@@ -109,7 +109,7 @@ fn verdicts(study: &Study, cells: &Cells) -> Option<String> {
     })
 }
 
-fn skipped(study: &Study, cells: &Cells) -> BTreeMap<String, Vec<String>> {
+fn list_skipped(study: &Study, cells: &Cells) -> BTreeMap<String, Vec<String>> {
     let mut by_reason: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for cell in &cells.all {
         if let Some(reason) = &cell.skipped {
@@ -127,7 +127,7 @@ fn check_json(
 ) -> serde_json::Value {
     let empty: Vec<serde_json::Value> =
         absent.iter().map(|(probe, reason)| json!({ "probe": probe, "reason": reason })).collect();
-    let skipped: Vec<serde_json::Value> = skipped(study, cells)
+    let skipped: Vec<serde_json::Value> = list_skipped(study, cells)
         .into_iter()
         .map(|(reason, names)| json!({ "reason": reason, "cells": names }))
         .collect();
@@ -157,7 +157,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
         "{}: {left} of {} trials to run, {} skipped; predicted: {}. Store: {}",
         loaded.study.name,
         prediction.trials(),
-        counted(prediction.skipped, "cell"),
+        count_noun(prediction.skipped, "cell"),
         time::seconds(left_s),
         store.path()
     ));
@@ -165,7 +165,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
 }
 
 /// Prints how a run ended; failed trials make the command fail too.
-pub fn ended(store: &Store, run: RunId) -> Result<(), Failure> {
+pub fn print_end(store: &Store, run: RunId) -> Result<(), Failure> {
     status(store, run, false)?;
     say(&format!("Finished; the samples are in {}", store.path()));
     let progress = store.study_progress(run)?;
@@ -229,12 +229,12 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         loaded.study.name,
         time::date(row.created_unix_s),
         progress.failed,
-        counted(prediction.skipped, "cell"),
+        count_noun(prediction.skipped, "cell"),
         besides_workload(&loaded, progress),
     ));
     changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
     for (finding, trials) in findings {
-        say(&format!("in {}: {finding}", counted(trials, "trial")));
+        say(&format!("in {}: {finding}", count_noun(trials, "trial")));
     }
     report_failures(&loaded, failures);
     Ok(())
@@ -249,7 +249,7 @@ fn report_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
     for (cell, count, message) in failures {
         rows.add_row([loaded.cells.all[cell].name(&loaded.study), count.to_string(), message]);
     }
-    data(&screen::drawn(rows, 1..2));
+    data(&screen::draw_table(rows, 1..2));
 }
 
 /// The comparison of two runs.
@@ -303,5 +303,5 @@ pub fn diff(first: &Analysis, second: &Analysis, as_json: bool) -> String {
         let (cell, figure) = (one.cell.clone(), figure_name(&one.figure));
         table.add_row([cell, figure, a, b, format!("{ratio}{interval}"), verdict]);
     }
-    screen::drawn(table, 2..5)
+    screen::draw_table(table, 2..5)
 }

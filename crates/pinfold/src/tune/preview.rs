@@ -1,6 +1,6 @@
 //! Prints the size and duration of a run before it starts.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{Accelerator, Finding};
 use pinfold_run::time;
 use pinfold_study::tune::Created;
@@ -24,7 +24,7 @@ pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding
         "Run {}: {} against none, under {accelerator}: {screening}, then {} blocks of {} starts \
          ({:.2} s of gaps in each load state). Predicted: {}.",
         created.run.id(),
-        counted(prediction.candidates, "placement"),
+        count_noun(prediction.candidates, "placement"),
         prediction.confirm_blocks,
         prediction.block_starts(),
         prediction.observation_s,

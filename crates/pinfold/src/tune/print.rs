@@ -56,7 +56,7 @@ pub fn show_result(page: &Page) {
             table.add_row(row);
         });
         show(&format!("\n{caption}"));
-        data(&format!("{}\n", screen::drawn(table, numbers)));
+        data(&format!("{}\n", screen::draw_table(table, numbers)));
     }
     summary.notes.iter().for_each(|note| show(note));
 }

@@ -31,7 +31,7 @@ struct TestPlatform {
 
 fn why_not(host: &LiveHost, method: &str) -> Option<String> {
     let facts = Facts::find(host).expect("facts");
-    let method = pinfold_model::Method::named(method).expect("a method");
+    let method = pinfold_model::Method::from_name(method).expect("a method");
     pinfold_emulate::refusal(method, &facts)
 }
 

@@ -35,7 +35,7 @@ pub(super) fn presets(keys: &mut Keys, study: &Study) -> Result<BTreeMap<String,
 fn preset(name: &str, table: Toml, study: &Study) -> Result<Preset, Fault> {
     let table_at = table.at;
     let mut keys = Keys::new(table, if name == QUICK { QUICK } else { "preset" }, PRESET)?;
-    let (note, at) = keys.required("note")?.into_text("note")?;
+    let (note, at) = keys.take_required("note")?.into_text("note")?;
     if note.trim().is_empty() {
         return Err(Fault::new(at, format!("note: state what the {name} form leaves out")));
     }

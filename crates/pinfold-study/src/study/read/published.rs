@@ -31,13 +31,13 @@ pub(super) fn read_published(keys: &mut Keys, study: &mut Study) -> Result<(), F
 /// Parses one value of the source.
 fn published_value(table: Toml, study: &Study) -> Result<PublishedValue, Fault> {
     let mut keys = Keys::new(table, "published", PUBLISHED)?;
-    let (place, _) = keys.required("place")?.into_text("place")?;
-    let (quantity, _) = keys.required("quantity")?.into_text("quantity")?;
-    let value = published_number(keys.required("value")?)?;
+    let (place, _) = keys.take_required("place")?.into_text("place")?;
+    let (quantity, _) = keys.take_required("quantity")?.into_text("quantity")?;
+    let value = published_number(keys.take_required("value")?)?;
     let spread = keys.text("spread")?.map_or_else(String::new, |(text, _)| text);
-    let (unit, unit_at) = keys.required("unit")?.into_text("unit")?;
+    let (unit, unit_at) = keys.take_required("unit")?.into_text("unit")?;
     let unit = parse_unit(&unit, unit_at)?;
-    let (text, at) = keys.required("ours")?.into_text("ours")?;
+    let (text, at) = keys.take_required("ours")?.into_text("ours")?;
     let ours = rule(text, at, "ours")?;
     check_claim(&ours, study, "ours")?;
     check_levels(&ours, study)?;

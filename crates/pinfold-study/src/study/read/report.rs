@@ -106,7 +106,7 @@ pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), F
 }
 
 fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
-    let (figure, at) = keys.required("figure")?.into_text("figure")?;
+    let (figure, at) = keys.take_required("figure")?.into_text("figure")?;
     check_figure(&figure, at, study)?;
     Ok(Selection { figure, ..shared_selection(keys, study, at)? })
 }
@@ -301,7 +301,7 @@ fn no_statistic(word: &str, at: usize, known: &[&str]) -> Fault {
 }
 
 fn name_and_title(keys: &mut Keys) -> Result<(String, String), Fault> {
-    let (name, _) = keys.required("name")?.into_text("name")?;
+    let (name, _) = keys.take_required("name")?.into_text("name")?;
     let title = keys.text("title")?.map_or_else(|| name.clone(), |(title, _)| title);
     Ok((name, title))
 }
@@ -332,11 +332,11 @@ fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
 
 fn claim(table: Toml, study: &Study) -> Result<Claim, Fault> {
     let mut keys = Keys::new(table, "claim", CLAIM)?;
-    let (source, _) = keys.required("source")?.into_text("source")?;
+    let (source, _) = keys.take_required("source")?.into_text("source")?;
     let place = keys.text("place")?.map(|(text, _)| text).unwrap_or_default();
     let is_own = truth(&mut keys, "own")?;
-    let (see, see_at) = keys.required("see")?.into_text("see")?;
-    let (text, at) = keys.required("agree")?.into_text("agree")?;
+    let (see, see_at) = keys.take_required("see")?.into_text("see")?;
+    let (text, at) = keys.take_required("agree")?.into_text("agree")?;
     let only =
         keys.text("where")?.map(|(text, at)| cell_rule(text, at, study, "where")).transpose()?;
     let agree = rule(text, at, "agree")?;

@@ -44,7 +44,7 @@ pub(super) fn workloads(
 fn workload(table: Toml, study: &Study, limit_ns: u64) -> Result<Workload, Fault> {
     let at = table.at;
     let mut keys = Keys::new(table, "workload", WORKLOAD)?;
-    let (name, name_at) = keys.required("name")?.into_text("name")?;
+    let (name, name_at) = keys.take_required("name")?.into_text("name")?;
     if name.is_empty() || name.chars().any(char::is_control) {
         return Err(Fault::new(name_at, "name: it is empty or has a control character".to_owned()));
     }
@@ -133,7 +133,7 @@ fn guest_program(
 
 /// A duration such as `"3s"`, or seconds as an expression over factors.
 fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
-    let (text, at) = keys.required("lasts")?.into_text("lasts")?;
+    let (text, at) = keys.take_required("lasts")?.into_text("lasts")?;
     match template::duration_ns(&text) {
         Some(ns) => rule(format!("{}", ns as f64 / 1e9), at, "lasts"),
         None => cell_rule(text, at, study, "lasts"),
@@ -143,7 +143,7 @@ fn lasts(keys: &mut Keys, study: &Study) -> Result<Rule, Fault> {
 fn figure(table: Toml) -> Result<FigureRule, Fault> {
     let at = table.at;
     let mut keys = Keys::new(table, "figure", FIGURE)?;
-    let (name, name_at) = keys.required("name")?.into_text("name")?;
+    let (name, name_at) = keys.take_required("name")?.into_text("name")?;
     check_name(&name, name_at)?;
     let unit = match keys.text("unit")? {
         None => Unit::Count,

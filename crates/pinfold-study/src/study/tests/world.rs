@@ -248,11 +248,13 @@ impl Runner for Machine {
             let fresh = self.tried.insert(*slot);
             let trouble = self.troubles.get(&wanted.cell.name(wanted.study)).copied();
             let next = match trouble {
-                Some(Trouble::StartFails) => return Err(TrialError::failed("the start broke")),
+                Some(Trouble::StartFails) => {
+                    return Err(TrialError::from_message("the start broke"));
+                }
                 Some(Trouble::Fatal) => finished(index, Err(TrialError::fatal("no rights"))),
-                Some(Trouble::Always) => finished(index, Err(TrialError::failed("it broke"))),
+                Some(Trouble::Always) => finished(index, Err(TrialError::from_message("it broke"))),
                 Some(Trouble::Once) if fresh => {
-                    finished(index, Err(TrialError::failed("it broke once")))
+                    finished(index, Err(TrialError::from_message("it broke once")))
                 }
                 Some(Trouble::Once) | None => {
                     let result = self.result(wanted);

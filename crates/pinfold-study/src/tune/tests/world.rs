@@ -224,12 +224,14 @@ impl Starter for WorldStarter<'_> {
         *call += 1;
         let call = *call;
         if self.machine.broken.contains(&request.candidate) {
-            return Err(TrialError::failed("it never starts"));
+            return Err(TrialError::from_message("it never starts"));
         }
         let trouble = self.machine.troubles.get(&slot).copied();
         match trouble {
-            Some(Trouble::Once) if call == 1 => return Err(TrialError::failed("it stumbled")),
-            Some(Trouble::Twice) => return Err(TrialError::failed("QEMU said no")),
+            Some(Trouble::Once) if call == 1 => {
+                return Err(TrialError::from_message("it stumbled"));
+            }
+            Some(Trouble::Twice) => return Err(TrialError::from_message("QEMU said no")),
             Some(Trouble::Fatal) if call == 1 => {
                 return Err(TrialError::fatal("there is no QEMU").with_hint("install it"));
             }

@@ -72,7 +72,7 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
     if let Some(period) = &arguments.slow.period {
         words.push_str(&format!(",period={period}"));
     }
-    let vnode = inputs::asked("--speed", platforms::vnode_from_words(&words))?;
+    let vnode = inputs::name_option("--speed", platforms::vnode_from_words(&words))?;
     let share_housekeeping = arguments.slow.share_housekeeping;
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;

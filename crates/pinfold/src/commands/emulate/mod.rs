@@ -7,7 +7,7 @@ mod verify;
 use pinfold_config::platforms;
 use pinfold_emulate::{Cleanup, Effort, Facts, METHODS};
 use pinfold_host::{SystemClock, files};
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_model::{AttachKind, Command, LoadRow, RecordedLoad};
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::attach::{self, Found};
@@ -72,12 +72,12 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         let refusal = pinfold_emulate::refusal(info.method, &facts);
         let here = if refusal.is_none() { "works here" } else { "does not work here" };
         let what = format!("{here}: {} ({})", info.summary, info.source);
-        data(&screen::labelled(&name, &what));
+        data(&screen::label_text(&name, &what));
         if let Some(why) = refusal {
-            data(&screen::labelled("          why     ", &why));
+            data(&screen::label_text("          why     ", &why));
         }
-        data(&screen::labelled("          needs   ", info.needs));
-        data(&screen::labelled("          limits  ", info.limits));
+        data(&screen::label_text("          needs   ", info.needs));
+        data(&screen::label_text("          limits  ", info.limits));
     }
     if let Some(best) = pinfold_emulate::best(&facts) {
         say(&format!("a vnode without a method uses {best} here"));
@@ -139,7 +139,7 @@ fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failu
         output::show(&format!("{line}   (as long as vnode {vnode} is up)"));
     }
     cautions.iter().for_each(|caution| say(caution));
-    say(&format!("{}; nothing was changed", counted(steps.len(), "step")));
+    say(&format!("{}; nothing was changed", count_noun(steps.len(), "step")));
     Ok(())
 }
 
@@ -166,7 +166,7 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
     notes.iter().for_each(|note| say(note));
     let count = members.len();
     let ask = Ask::Attach { vnode: arguments.vnode.clone(), what: what.clone(), members };
-    ipc::require(&state, &ask)?.done()?;
+    ipc::require(&state, &ask)?.expect_empty()?;
     let parts = if count == 1 { String::new() } else { format!(" ({count} groups or processes)") };
     say(&format!(
         "{what}{parts} is part of vnode {} until `{}`",
@@ -183,7 +183,7 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
         speed: exec::speed_of(arguments.speed.as_deref(), &arguments.like)?,
         pu: arguments.pu,
     };
-    ipc::require(&state, &ask)?.done()
+    ipc::require(&state, &ask)?.expect_empty()
 }
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {

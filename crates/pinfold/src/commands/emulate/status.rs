@@ -51,7 +51,7 @@ pub fn to_text(status: &Value) -> String {
             notes.push_str(&format!("\n{vnode}: {what} {note}"));
         }
     }
-    let table = screen::drawn(table, 2..7);
+    let table = screen::draw_table(table, 2..7);
     format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
 }
 

@@ -16,21 +16,21 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     if arguments.json {
         data(&to_json(&found).to_string());
     } else {
-        show(&to_text(found.requested(), &found.rows));
+        show(&to_text(found.requested_speed(), &found.rows));
         found.remarks(repetitions).iter().for_each(|remark| say(remark));
     }
     Ok(())
 }
 
 fn to_json(found: &Verification) -> Value {
-    let requested = found.requested();
+    let requested = found.requested_speed();
     json!({
         "format": "pinfold-verification/1",
         "vnode": found.vnode,
         "method": found.method,
         "pus": found.asked.iter().map(|(pu, speed)| json!({ "pu": pu, "asked": speed })).collect::<Vec<_>>(),
         "benchmarks": found.rows.iter().map(|row| {
-        let reported = row.achieved();
+        let reported = row.achieved_speed();
         json!({
             "benchmark": row.name,
             "requested": requested,
@@ -47,7 +47,7 @@ fn to_text(requested: f64, rows: &[Row]) -> String {
     let mut table = screen::rows();
     table.set_header(["benchmark", "requested", "achieved", "95 % interval", "error"]);
     for row in rows {
-        let (achieved, interval, error) = match row.achieved() {
+        let (achieved, interval, error) = match row.achieved_speed() {
             Some((achieved, interval)) => (
                 percent(achieved),
                 interval.map_or_else(
@@ -60,7 +60,7 @@ fn to_text(requested: f64, rows: &[Row]) -> String {
         };
         table.add_row([row.name.to_owned(), percent(requested), achieved, interval, error]);
     }
-    screen::drawn(table, 1..4)
+    screen::draw_table(table, 1..4)
 }
 
 fn percent(share: f64) -> String {

@@ -35,7 +35,7 @@ pub fn table(answer: &Answer, how: &ExitsHow) -> String {
     }
     let shown = how.top.or_else(|| (!answer.expected.is_empty()).then_some(ADDRESSES));
     text.push_str(&addresses(&table.addresses, shown.unwrap_or(0)));
-    text.push_str(&expected(&answer.expected));
+    text.push_str(&expected_text(&answer.expected));
     text.push_str(&cost(answer));
     for finding in &table.findings {
         text.push_str(&format!("\n\n{}: {}", finding.severity, finding.text));
@@ -68,7 +68,7 @@ fn rows(vcpu: &Vcpu) -> String {
         table.set_header(["type", "count", "per s"])
     };
     for row in &vcpu.rows {
-        let mut cells = vec![row.name.clone(), grouped(row.count), three(row.per_second)];
+        let mut cells = vec![row.name.clone(), group_digits(row.count), three(row.per_second)];
         if let Some(times) = &row.times {
             cells.extend([
                 micro(times.shortest_ns as f64),
@@ -81,7 +81,7 @@ fn rows(vcpu: &Vcpu) -> String {
         }
         table.add_row(cells);
     }
-    screen::drawn(table, 1..if has_times { 9 } else { 3 })
+    screen::draw_table(table, 1..if has_times { 9 } else { 3 })
 }
 
 fn micro(ns: f64) -> String {
@@ -101,7 +101,7 @@ fn addresses(all: &[AddressRow], top: usize) -> String {
             .take(top)
             .map(|row| {
                 let way = if row.is_write { "write" } else { "read" };
-                format!("{} {way} × {}", address(row.address), grouped(row.count))
+                format!("{} {way} × {}", address(row.address), group_digits(row.count))
             })
             .collect();
         let rest = found.len().saturating_sub(top);
@@ -135,18 +135,28 @@ fn address(address: Address) -> String {
     }
 }
 
-fn expected(rows: &[Expected]) -> String {
+fn expected_text(rows: &[Expected]) -> String {
     if rows.is_empty() {
         return String::new();
     }
     let lines = rows.iter().map(|row| match row.counted {
         Some(counted) if counted == row.expected => {
-            format!("{} of {} {}: exact", grouped(counted), grouped(row.expected), row.what)
+            format!(
+                "{} of {} {}: exact",
+                group_digits(counted),
+                group_digits(row.expected),
+                row.what
+            )
         }
         Some(counted) => {
-            format!("{} of {} {}: WRONG", grouped(counted), grouped(row.expected), row.what)
+            format!(
+                "{} of {} {}: WRONG",
+                group_digits(counted),
+                group_digits(row.expected),
+                row.what
+            )
         }
-        None => format!("{} {}: not seen at this level", grouped(row.expected), row.what),
+        None => format!("{} {}: not seen at this level", group_digits(row.expected), row.what),
     });
     format!("\n\nexits of the micro-guest: {}", lines.collect::<Vec<_>>().join("; "))
 }
@@ -172,12 +182,12 @@ fn cost(answer: &Answer) -> String {
         three(cost.unwatched_ns / 1e3),
         cost.pairs,
         cost.runs,
-        grouped(cost.exits.into()),
+        group_digits(cost.exits.into()),
     );
     if let (Some(events @ 1..), Some(share)) = (table.events, table.cost_share()) {
         text.push_str(&format!(
             "; here {} events, {} % of the vCPUs' time",
-            grouped(events),
+            group_digits(events),
             three(share * 100.0)
         ));
     }
@@ -290,7 +300,7 @@ fn three(value: f64) -> String {
     }
 }
 
-fn grouped(number: u64) -> String {
+fn group_digits(number: u64) -> String {
     format::group_digits(&number.to_string(), ',')
 }
 
@@ -307,7 +317,7 @@ mod tests {
         check(1_234_567.8, "1,234,568");
         check(-1234.0, "-1,234");
         assert_eq!(
-            (grouped(0), grouped(999), grouped(1000)),
+            (group_digits(0), group_digits(999), group_digits(1000)),
             ("0".into(), "999".into(), "1,000".into())
         );
     }

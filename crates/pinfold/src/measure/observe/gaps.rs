@@ -59,7 +59,7 @@ pub fn text(report: &GapReport) -> String {
     let all = report.gaps.iter().fold(0_u64, |sum, gap| sum.saturating_add(gap.length_ns));
     let mut text = format!(
         "{} of at least {} in {}, {} together\n",
-        text::counted(report.gaps.len(), "gap"),
+        text::count_noun(report.gaps.len(), "gap"),
         time(summary.over_ns),
         time(summary.duration_ns),
         time(all),
@@ -67,7 +67,7 @@ pub fn text(report: &GapReport) -> String {
     if !groups.is_empty() {
         let rows = groups.iter().take(CAUSES).map(|group| {
             vec![
-                named(group.cause),
+                cause_text(group.cause),
                 format::count(group.count),
                 time(group.sum_ns),
                 percent(group.sum_ns, all),
@@ -77,7 +77,7 @@ pub fn text(report: &GapReport) -> String {
         let head = ["cause", "gaps", "time", "share", "longest"];
         text.push_str(&format!("\n{}\n", table(&head, rows.collect())));
         if groups.len() > CAUSES {
-            let rest = text::counted(groups.len() - CAUSES, "more cause");
+            let rest = text::count_noun(groups.len() - CAUSES, "more cause");
             text.push_str(&format!("{rest}: `--json` shows all\n"));
         }
     }
@@ -88,7 +88,7 @@ pub fn text(report: &GapReport) -> String {
     let (count, sum) = summary.threads.iter().fold((0_u64, 0_u64), |(count, sum), thread| {
         (count.saturating_add(thread.shorter), sum.saturating_add(thread.shorter_ns))
     });
-    let threads = text::counted(summary.threads.len(), "thread");
+    let threads = text::count_noun(summary.threads.len(), "thread");
     text.push_str(&format!(
         "\n{} shorter gaps of {threads}, {} together\n",
         format::count(count),
@@ -108,7 +108,7 @@ pub fn text(report: &GapReport) -> String {
     text
 }
 
-fn named(cause: Option<&Cause>) -> String {
+fn cause_text(cause: Option<&Cause>) -> String {
     let text = cause.map_or_else(|| "no single cause".to_owned(), Cause::to_string);
     if text.chars().count() > WIDEST {
         text.chars().take(WIDEST - 1).chain(['…']).collect()
@@ -164,7 +164,7 @@ fn remedies(report: &GapReport, groups: &[Group<'_>]) -> String {
     let notable = groups.iter().filter(|group| group.sum_ns >= all / NOTABLE);
     for group in notable.take(REMEDIES) {
         let Some(cause) = group.cause else { continue };
-        match cause.remedy(&report.summary.selector, &elsewhere(report, group.longest)) {
+        match cause.remedy(&report.summary.selector, &other_cpus(report, group.longest)) {
             Some(command) if known.iter().all(|(own, _)| *own != command) => {
                 known.push((command, cause.to_string()));
             }
@@ -183,7 +183,7 @@ fn remedies(report: &GapReport, groups: &[Group<'_>]) -> String {
 }
 
 /// The CPUs except that of a gap.
-fn elsewhere(report: &GapReport, gap: &Gap) -> String {
+fn other_cpus(report: &GapReport, gap: &Gap) -> String {
     let cpus = CpuSet::parse_list(&report.summary.cpus).unwrap_or_default();
     let others: CpuSet = cpus.iter().filter(|cpu| *cpu != PuId(gap.cpu)).collect();
     others.to_string()
@@ -195,10 +195,9 @@ pub fn json(report: &GapReport) -> Value {
         let mut value = json!(gap);
         value["cause"] = json!(gap.cause().map(Cause::word));
         value["unexplained_ns"] = json!(gap.unexplained_ns());
-        value["remedy"] = json!(
-            gap.cause()
-                .and_then(|cause| cause.remedy(&report.summary.selector, &elsewhere(report, gap)))
-        );
+        value["remedy"] = json!(gap.cause().and_then(|cause| {
+            cause.remedy(&report.summary.selector, &other_cpus(report, gap))
+        }));
         value
     });
     json!({ "summary": report.summary, "gaps": gaps.collect::<Vec<_>>() })

@@ -24,7 +24,7 @@ pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     for row in rows {
         table.add_row(row);
     }
-    screen::drawn(table, 1..head.len())
+    screen::draw_table(table, 1..head.len())
 }
 
 pub(super) fn lines(text: &mut String, lines: &[String], before: &str) {

@@ -31,7 +31,7 @@ pub fn table(all: &[Pooled]) -> String {
     format!(
         "\narrivals at random moments: the share that finds the CPU taken, and their mean \
          wait\n{}\n",
-        screen::drawn(table, 1..WAITS.len() + 3)
+        screen::draw_table(table, 1..WAITS.len() + 3)
     )
 }
 

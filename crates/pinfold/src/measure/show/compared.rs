@@ -1,14 +1,14 @@
 //! Tables and JSON of comparisons: two sides, or our probe and a reference tool.
 
-use pinfold_model::text::counted;
+use pinfold_model::text::count_noun;
 use pinfold_report::format::{self, MISSING};
 use pinfold_run::measure::{ComparedSides, CrossCheck, Reported};
 use pinfold_stats::compare::{Comparison, Outcome, Row};
 use pinfold_stats::{Interval, Verdict};
 use serde_json::{Value, json};
 
-use super::json::stolen;
-use super::{KEPT, common, own_words, reported, words_of};
+use super::json::steal_value;
+use super::{KEPT, common, labels_line, own_words, words_of};
 use crate::output::Tone;
 use crate::screen;
 
@@ -32,7 +32,7 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
     let rest = found.rows.len().saturating_sub(better + worse + same);
     let counts = format!(
         "of {} better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
-        counted(found.rows.len(), "figure")
+        count_noun(found.rows.len(), "figure")
     );
     match (better, worse) {
         (0, 0) if rest == 0 => {
@@ -71,20 +71,20 @@ pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
         ]));
     }
     let first = 1 + usize::from(is_named);
-    let table = screen::drawn(table, first..first + 4);
+    let table = screen::draw_table(table, first..first + 4);
     let probe = common.iter().find(|(name, _)| name.is_empty()).map(|(_, probe)| probe.clone());
-    let labels = Some(reported(&common)).filter(|reported| !reported.is_empty());
+    let labels = Some(labels_line(&common)).filter(|reported| !reported.is_empty());
     let shared = probe.into_iter().chain(labels).collect::<Vec<_>>().join(", ");
     let mut text = format!("first:  {}\nsecond: {}\n", sides.first, sides.second);
     text.push_str(&format!("\n{shared}\n{table}\n"));
-    let blocks = counted(found.blocks, "block");
+    let blocks = count_noun(found.blocks, "block");
     text.push_str(&if found.rows.iter().all(|row| row.outcome == Outcome::NoDirection) {
         format!("{blocks}; for this figure neither direction is better\n")
     } else {
         format!(
             "{blocks}; better or worse needs {} (exact paired test, Holm over {}), same is ±2 %\n",
             found.needed,
-            counted(found.rows.len(), "row")
+            count_noun(found.rows.len(), "row")
         )
     });
     let [first, second] = &sides.stolen;
@@ -143,7 +143,7 @@ pub fn comparison_json(sides: &ComparedSides, found: &Comparison) -> Value {
         })
     }).collect::<Vec<_>>(),
         "unmatched": found.unmatched,
-        "stolen": sides.stolen.each_ref().map(stolen),
+        "stolen": sides.stolen.each_ref().map(steal_value),
         "remarks": sides.remarks,
     })
 }
@@ -163,13 +163,13 @@ pub fn cross_check(reported: &Reported, checks: &[CrossCheck]) -> String {
             ratio_text(check.ratio(), check.interval()),
         ]);
     }
-    let table = screen::drawn(table, 2..5);
+    let table = screen::draw_table(table, 2..5);
     let mut text = format!(
         "{} compared with {}: {}, {} in random order\n\n{table}\n",
         reported.probe,
         reported.reference_tool,
         reported.place,
-        counted(reported.blocks, "block")
+        count_noun(reported.blocks, "block")
     );
     for line in &reported.remarks {
         text.push_str(&format!("{line}\n"));

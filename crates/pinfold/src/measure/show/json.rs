@@ -7,18 +7,18 @@ use pinfold_stats::{Capacity, RandomArrival, SteadyState};
 use pinfold_study::measured::{Measurement, Stolen, to_json};
 use serde_json::{Value, json};
 
-use super::{Pooled, direction, pooled, tail};
+use super::{Pooled, direction, pool_figures, tail};
 
 /// The document.
 pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure> {
     let saved = to_json(measurement).map_err(|error| wrong(&error))?;
     let saved: Value = serde_json::from_str(&saved).map_err(|error| wrong(&error))?;
-    let summary: Vec<Value> = pooled(measurement).iter().map(one).collect();
+    let summary: Vec<Value> = pool_figures(measurement).iter().map(one).collect();
     Ok(json!({
         "format": "pinfold-measured/1",
         "what": probe.what,
         "summary": summary,
-        "stolen": stolen(&Stolen::from_blocks(&measurement.blocks)),
+        "stolen": steal_value(&Stolen::from_blocks(&measurement.blocks)),
         "measurement": saved,
     })
     .to_string())
@@ -29,7 +29,7 @@ fn wrong(error: &dyn std::error::Error) -> Failure {
 }
 
 /// Steal time; null if no block has it.
-pub fn stolen(of: &Stolen) -> Value {
+pub fn steal_value(of: &Stolen) -> Value {
     json!({
         "ticks": (of.unknown < of.blocks).then_some(of.ticks),
         "contaminated_blocks": of.contaminated,

@@ -24,7 +24,7 @@ pub fn list() -> String {
     for one in Instrument::ALL {
         table.add_row([one.name(), &format!("{}\ncount {}", one.what(), one.by())]);
     }
-    screen::drawn(table, 0..0)
+    screen::draw_table(table, 0..0)
 }
 
 /// As JSON.

@@ -100,7 +100,7 @@ pub fn table(all: &[Pooled]) -> String {
         0 => unknown,
         _ => format!(
             "\nwake-ups alone, as cyclictest counts them; late threads skipped the others\n{}\n{unknown}",
-            screen::drawn(table, 1..7)
+            screen::draw_table(table, 1..7)
         ),
     }
 }
