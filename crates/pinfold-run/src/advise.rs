@@ -75,10 +75,11 @@ const IGNORE_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
 /// # Errors
 /// The reason why this command line has no answer.
 pub fn answer_as_numad(words: &[String]) -> Result<CpuSet, String> {
-    let request = match words {
-        [option, value] if option == "-w" => value.as_str(),
-        [joined] if joined.starts_with("-w") => &joined[2..],
-        _ => {
+    // Other options, as of a wrapper, change nothing; the last of several requests counts.
+    let request = match words.iter().rposition(|word| word.starts_with("-w")) {
+        Some(at) if words[at] == "-w" => words.get(at + 1).map_or("", String::as_str),
+        Some(at) => &words[at][2..],
+        None => {
             return Err("only `numad -w VCPUS[:MIB]` is answered by Pinfold, which needs no \
                  daemon and moves no processes: see `pinfold help advise`"
                 .to_owned());
