@@ -147,7 +147,7 @@ fn names(keys: &mut Keys, rows: &[DomainRow]) -> Result<Vec<String>, Fault> {
     }
     for (name, at) in &names {
         if name.is_empty() || name.contains(|letter: char| letter.is_control() || letter == '/') {
-            return Err(Fault::new(*at, format!("name: {name:?} is no name of a domain")));
+            return Err(Fault::new(*at, format!("name: {name:?} is not a valid domain name")));
         }
         if let Some(row) = rows.iter().find(|row| row.names.contains(name)) {
             let text = format!("{name:?} has a row already, in line {}", row.line);
@@ -203,10 +203,10 @@ fn strategy_at(text: &str, at: usize) -> Result<String, Fault> {
     if STRATEGY_NAMES.contains(&text) {
         return Ok(text.to_owned());
     }
-    let fault = Fault::new(at, format!("strategy: {text:?} is no strategy"));
+    let fault = Fault::new(at, format!("strategy: {text:?} is not a strategy"));
     Err(match closest(text, STRATEGY_NAMES.into_iter()) {
         Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
-        None => fault.with_hint("`pinfold plan --list-strategies` lists them"),
+        None => fault.with_hint("`pinfold plan --list` lists them"),
     })
 }
 
@@ -300,7 +300,10 @@ place = false
         );
         check("[[domain]]\nname = 3", "line 2, column 8: name: 3 is not a string");
         check("[[domain]]\nname = []", "line 2, column 8: name: the list names no domain");
-        check("[[domain]]\nname = \"a/b\"", "line 2, column 8: name: \"a/b\" is no name");
+        check(
+            "[[domain]]\nname = \"a/b\"",
+            "line 2, column 8: name: \"a/b\" is not a valid domain name",
+        );
         check("[[domain]]\nname = \"a\"\nplace = 1", "line 3, column 9: place: 1 is not true");
         check("[default]\nstrategy = \"blanced\"", "line 2, column 12: strategy: \"blanced\"");
         check(

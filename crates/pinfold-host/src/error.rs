@@ -44,7 +44,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// A child process could not be started or failed.
-    #[error("cannot run {program}")]
+    #[error("{}", process_text(program, source))]
     Process {
         /// The program.
         program: String,
@@ -241,6 +241,15 @@ fn file_hint(errno: Option<i32>) -> Option<&'static str> {
         Some(libc::ENOSPC | libc::EDQUOT) => Some("free some space on that disk and run it again"),
         Some(libc::EROFS) => Some("that file system is read-only: choose another path"),
         _ => None,
+    }
+}
+
+/// A program that runs too long did start.
+fn process_text(program: &str, source: &io::Error) -> String {
+    if source.raw_os_error() == Some(libc::ETIMEDOUT) {
+        format!("{program} did not end in time")
+    } else {
+        format!("cannot run {program}")
     }
 }
 

@@ -96,13 +96,13 @@ pub fn watch(
     options: Options<'_>,
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
+    interrupt::install_with_reread()?;
     let host = host::live_within(KEEPER_NS)?;
     let clock = SystemClock;
     let _lock = state.lock("watch.lock")?.ok_or_else(another_runs)?;
     let journals = host::journals(state, &clock)?;
     let mut metrics = Metrics::open(options.metrics)?;
     let mut newcomers = options.domains.map(Newcomers::new);
-    interrupt::install_with_reread()?;
     let around = Surroundings { journals: &journals, ignores_claims: options.ignores_claims };
     let mut watcher = WatcherState {
         host: &host,
@@ -139,7 +139,7 @@ pub fn watch(
     ));
     while !interrupt::is_requested() {
         if interrupt::reread() {
-            say("reading everything again");
+            say("reloading all placements");
             watcher.forget();
         }
         if let Some(newcomers) = &mut newcomers {
@@ -158,7 +158,7 @@ pub fn watch(
 
 fn another_runs() -> Failure {
     Failure::new(Exit::Host, "another `pinfold watch` is running on this state directory")
-        .with_hint("stop it first; kill -HUP makes it read everything again")
+        .with_hint("stop it first, or let it reload all placements: kill -HUP")
 }
 
 /// The watcher does not start if it cannot see the threads of an active placement.
@@ -460,7 +460,7 @@ impl WatcherState<'_> {
             let new = placement.conflicts.iter().filter(|finding| !known.contains(finding));
             let ended = known.iter().filter(|finding| !placement.conflicts.contains(finding));
             let ended = ended.map(|finding| {
-                Finding::note(&finding.subject, format!("no longer so: {}", finding.text))
+                Finding::note(&finding.subject, format!("resolved: {}", finding.text))
             });
             let events: Vec<_> = new.cloned().chain(ended).map(WatchEvent::Finding).collect();
             for event in &events {

@@ -6,6 +6,8 @@
 //! mask was the whole cpuset, undo requests all possible CPUs: the thread then follows its cpuset
 //! again.
 
+use std::collections::BTreeMap;
+
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
@@ -105,6 +107,40 @@ pub(super) fn restore_kept(
     }
     let mask = owners.as_ref().unwrap_or(mask);
     set(past, task, mask, &allowed)
+}
+
+/// The threads with a mask that nothing in this placement explains, with that mask: their owner
+/// moved them. The whole cpuset is the mask of a program that has no pin.
+pub(super) fn moved_by_owner(
+    past: &UndoContext<'_>,
+    masks: &[(TaskId, CpuSet)],
+) -> Result<BTreeMap<TaskId, CpuSet>, HostError> {
+    let mut moved = BTreeMap::new();
+    for (task, original) in masks {
+        let Some((now, allowed)) = state(past, *task)? else { continue };
+        let is_explained = now == *original
+            || now == allowed
+            || past.wrote_mask(*task, &now, &allowed)
+            || past.has_inherited_mask(*task, &now);
+        if !is_explained {
+            moved.insert(*task, now);
+        }
+    }
+    Ok(moved)
+}
+
+/// Gives a thread the mask again that its owner had given it before the managing program set it.
+pub(super) fn leave_to_owner(
+    past: &UndoContext<'_>,
+    task: TaskId,
+    own: &CpuSet,
+    original: &CpuSet,
+) -> Result<Reverted, HostError> {
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    if now != *own {
+        set(past, task, own, &allowed)?;
+    }
+    Ok(Reverted::Changed(report_change(task, own, original)))
 }
 
 /// Restores a bystander's mask if a change of its cpuset overwrote it.

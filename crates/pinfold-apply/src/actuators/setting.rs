@@ -66,11 +66,20 @@ pub(super) fn revert(
         Ok(false) => {}
         Err(error) => return vec![Err(error)],
     }
+    // The program sets the masks anew, also those that the owner changed behind its back.
+    let moved = match affinity::moved_by_owner(past, masks) {
+        Ok(moved) => moved,
+        Err(error) => return vec![Err(error)],
+    };
     let answer = put_back(past, setting, original, files);
     let mut answers = vec![answer];
     if matches!(answers[0], Ok(Reverted::Restored | Reverted::Nothing | Reverted::Near(_))) {
         for (task, mask) in masks {
-            match affinity::restore_kept(past, *task, mask) {
+            let restored = match moved.get(task) {
+                Some(own) => affinity::leave_to_owner(past, *task, own, mask),
+                None => affinity::restore_kept(past, *task, mask),
+            };
+            match restored {
                 Ok(Reverted::Nothing) => {}
                 other => answers.push(other),
             }
@@ -170,7 +179,7 @@ fn is_like_none(
 
 fn near(setting: &Setting) -> Finding {
     let text = format!(
-        "{setting} had no value before and has all CPUs now, which has the same effect: {} cannot take it away while that runs",
+        "{setting} had no value before and has all CPUs now, which has the same effect: {} cannot unset it at run time",
         setting.keeper
     );
     Finding::note("settings", text)

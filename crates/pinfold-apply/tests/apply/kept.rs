@@ -56,6 +56,21 @@ fn what_another_program_pinned_since_is_left_and_reported() {
     assert_eq!(value(&case.host, "emulatorpin", Lifetime::Lasting).as_deref(), Some("0-1"));
 }
 
+#[test]
+fn a_thread_that_its_owner_moved_behind_libvirts_back_stays_there() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    let before = value(&case.host, "vcpupin 0", Lifetime::Running);
+    bench.apply(&case).unwrap();
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(report.changed.len(), 1, "{report:?}");
+    assert!(report.changed[0].text.contains("501"), "{report:?}");
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("0"));
+    let after = value(&case.host, "vcpupin 0", Lifetime::Running);
+    assert!(after == before || before.is_none() && after.as_deref() == Some("0-1"), "{after:?}");
+}
+
 /// The hook of libvirt sets masks in the kernel; libvirt has no pin then.
 fn placed_by_hook(bench: &Bench) -> (crate::common::Case, Setting) {
     let keeper = Keeper::LibvirtStatus { file: "/run/libvirt/qemu/vm1.xml".to_owned() };
