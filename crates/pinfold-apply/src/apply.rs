@@ -506,7 +506,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 self.find(vec![finding]);
             }
             ReadBack::Gone => {
-                let text = format!("{}: it has ended meanwhile", step.change);
+                let text = format!("{}: skipped, because the task has exited", step.change);
                 self.journal.note(index, Outcome::Skipped, None);
                 self.find(vec![Finding::note("threads", text)]);
                 return Ok(());

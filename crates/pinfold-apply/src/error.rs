@@ -155,7 +155,7 @@ impl Refusal {
             Refusal::Lacks { finding } => return finding.hint.clone(),
             Refusal::NotSingle(_) => "make a plan for this process alone",
             Refusal::NoHousekeeping | Refusal::Overlap { .. } | Refusal::NowhereToRun { .. } => {
-                "make the plan again with `pinfold plan`, for this host"
+                "create the plan again on this host, with `pinfold plan`"
             }
             Refusal::OfflineInUse { .. } => {
                 "plan without those CPUs (--avoid); with smt=off use a strategy with one thread \

@@ -203,7 +203,8 @@ fn mask_of(step: &Step) -> Option<(&[TaskId], CpuSet)> {
 
 /// A step to the housekeeping CPUs, before a step that continues from there.
 fn park(step: &mut Step, parking: &CpuSet) -> Step {
-    let reason = "makes room: others move to its CPU, and it to theirs".to_owned();
+    let reason = "moves aside first, because other threads move to its CPU and it moves to theirs"
+        .to_owned();
     let mut parked = Step { reason, ..step.clone() };
     if let Change::SetAffinity { mask, .. } = &mut parked.change {
         mask.clone_from(parking);

@@ -88,14 +88,14 @@ impl<'h> Context<'h> {
                 Ok(text) => Some(text),
                 Err(error) => {
                     let at = error.utf8_error().valid_up_to();
-                    let text = format!("{path}: no text from byte {at} on; not read");
+                    let text = format!("{path}: not UTF-8 from byte {at} on; not read");
                     claims.report(Finding::warning("claims", text));
                     None
                 }
             },
             Ok(None) => {
                 let text = format!(
-                    "{path} is larger than {} MiB, as no file of this kind is; not read",
+                    "{path} is larger than {} MiB, the limit for such files; not read",
                     LARGEST_FILE >> 20
                 );
                 claims.report(Finding::warning("claims", text));
@@ -141,7 +141,7 @@ impl<'h> Context<'h> {
             return cpus;
         }
         let text = format!(
-            "{source}: {owner} has {} that this host does not have: {strange}",
+            "{source}: {owner} names {} that this host does not have: {strange}",
             if strange.len() == 1 { "a CPU" } else { "CPUs" }
         );
         let hint = format!("the CPUs of this host are {}", self.present);

@@ -157,7 +157,7 @@ pub fn from_json(text: &str) -> Result<Claims, String> {
             "note" => Severity::Note,
             "warning" => Severity::Warning,
             "problem" => Severity::Problem,
-            other => return Err(format!("{other:?} is no severity")),
+            other => return Err(format!("{other:?} is not a severity")),
         };
         claims.report(Finding { severity, subject, text, hint });
     }
@@ -173,13 +173,13 @@ fn claim(line: ClaimLine) -> Result<Claim, String> {
     let ClaimLine { owner, cpus, exclusivity, floating_allowed, floating_vcpus, active, source } =
         line;
     let kind =
-        |name: &str| owners::kind(name).ok_or_else(|| format!("{name:?} is no kind of owner"));
+        |name: &str| owners::kind(name).ok_or_else(|| format!("{name:?} is not a kind of owner"));
     let exclusivity = match (exclusivity.as_str(), floating_allowed) {
         ("exclusive", false) => Exclusivity::Exclusive,
         ("exclusive", true) => Exclusivity::Dedicated,
         ("shared", _) => Exclusivity::Shared,
         ("preferred", _) => Exclusivity::Preferred,
-        (other, _) => return Err(format!("{other:?} is no kind of claim")),
+        (other, _) => return Err(format!("{other:?} is not a kind of claim")),
     };
     Ok(Claim {
         cpus: CpuSet::parse_list(&cpus).map_err(|error| error.to_string())?,

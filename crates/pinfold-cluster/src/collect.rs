@@ -210,14 +210,14 @@ impl CollectorState<'_, '_, '_> {
         match (refusal, kept) {
             (Some(why), 1..) if !self.is_short => {
                 say(&format!(
-                    "note: {why}; {} submitted, {kept} more follow when there is room",
+                    "note: {why}; {} submitted, {kept} more follow when the queue has room",
                     count_noun(out, "task")
                 ));
                 self.is_short = true;
             }
             (None, 0) if self.is_short => {
                 let scheduler = self.scheduler.name();
-                say(&format!("note: {scheduler} has room again; all tasks are submitted"));
+                say(&format!("note: {scheduler} accepts tasks again; all tasks are submitted"));
                 self.is_short = false;
             }
             (Some(_) | None, _) => {}
@@ -247,7 +247,7 @@ impl CollectorState<'_, '_, '_> {
                     }
                     Accepted::Known { part } => {
                         files::remove(from)?;
-                        say(&format!("note: {from}: the store has part {part} already"));
+                        say(&format!("note: {from}: part {part} is already in the store"));
                     }
                     Accepted::Refused(error) => {
                         let why = pinfold_host::with_causes(&error);

@@ -242,7 +242,7 @@ pub enum ResultError {
     #[error("it is of another study or another form of it (digest {0})")]
     Study(String),
     /// The node differs from the first one.
-    #[error("node {node} does not fit: {why}")]
+    #[error("node {node} cannot be used: {why}")]
     Node {
         /// Name of the node.
         node: String,

@@ -78,7 +78,7 @@ impl<'a> Patience<'a> {
         Err(Failure::new(
             Exit::Host,
             format!(
-                "for {} no task ran and none ended; waiting: {}",
+                "no task ran or finished for {}; waiting: {}",
                 time::wait(waited_ns),
                 if reasons.is_empty() { "none".to_owned() } else { reasons.join(", ") }
             ),
@@ -154,7 +154,7 @@ impl<'a> Patience<'a> {
             let so_far_ns = SystemClock.now_ns().saturating_sub(began_ns);
             if so_far_ns >= limit_ns {
                 let failure = Failure::from(error);
-                let message = format!("{}, for {} now", failure.message, time::wait(so_far_ns));
+                let message = format!("{} (waited for {})", failure.message, time::wait(so_far_ns));
                 return Err(Failure { message, ..failure });
             }
             if !std::mem::replace(&mut reported, true) {

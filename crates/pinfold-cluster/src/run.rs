@@ -302,7 +302,10 @@ fn first_look(
         match folder.scout(patience) {
             Err(failure) if scheduler.not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
                 if !std::mem::replace(&mut reported, true) {
-                    say(&format!("note: {}; waiting until a job is taken", failure.message));
+                    say(&format!(
+                        "note: {}; waiting until the scheduler accepts a job",
+                        failure.message
+                    ));
                 }
                 patience.wait_for_room()?;
             }

@@ -333,7 +333,7 @@ impl<'a> SharedFolder<'a> {
             let reason = match (one.state, refused) {
                 (_, Some(why)) => format!("its result was refused: {why}"),
                 (Some(TaskState::Completed), None) => {
-                    "it ended well, but its result did not arrive".to_owned()
+                    "it succeeded, but its result did not arrive".to_owned()
                 }
                 (Some(TaskState::Ended(state)), None) => self.scheduler.describe_end(&state, &name),
                 (Some(TaskState::Pending(_) | TaskState::Running) | None, None) => {

@@ -168,6 +168,6 @@ impl Runner for RemoteRunner {
     }
 
     fn start(&mut self, _: &StartRequest<'_>, _: &mut Finished<'_>) -> Result<(), TrialError> {
-        Err(TrialError::fatal("trials of this run are made by the nodes of its cluster"))
+        Err(TrialError::fatal("only the nodes of its cluster run the trials of this run"))
     }
 }

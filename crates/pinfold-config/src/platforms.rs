@@ -214,7 +214,7 @@ fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<Like>, Fault> 
     let Some((file, at)) = file else {
         let first = kind.map(|(_, at)| ("kind", at)).or(own.map(|(_, at)| ("own", at)));
         return match first {
-            Some((key, at)) => Err(Fault::new(at, format!("{key}: there is no \"like\""))
+            Some((key, at)) => Err(Fault::new(at, format!("{key} needs the key \"like\""))
                 .with_hint("name the profile of a machine: like = \"laptop.jsonl\"")),
             None => Ok(None),
         };

@@ -132,7 +132,7 @@ fn check_name(name: &str, at: usize) -> Result<(), Fault> {
     let why = match name.chars().find(|c| is_wrong(*c)) {
         None if name.is_empty() => "it is empty".to_owned(),
         None => return Ok(()),
-        Some(c) if c.is_whitespace() && !c.is_control() => "it has a blank".to_owned(),
+        Some(c) if c.is_whitespace() && !c.is_control() => "it contains white space".to_owned(),
         Some(c) if c.is_control() => "it contains a control character".to_owned(),
         Some(c) => format!("it has the character {c:?}"),
     };

@@ -20,7 +20,7 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     let (why, strategy) = if plan.housekeeping_reason == NOT_ISOLATED {
         ("Its isolation scope is none: add `--isolate host` to its command, as in", &*plan.strategy)
     } else {
-        ("A strategy that reserves CPUs keeps the host off them, as in", "low-latency")
+        ("A strategy that reserves CPUs excludes the host's tasks from them, as in", "low-latency")
     };
     let command = safe(&command::isolating(plan, topology, strategy, format));
     let text = "This plan shares all its CPUs with the host, so there are none to isolate.";

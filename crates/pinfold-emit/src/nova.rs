@@ -37,7 +37,7 @@ pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     let vcpus = vnode.vcpus().count();
     let mut script = format!(
         "#!/bin/sh\n# {}\n# sh THIS FLAVOR; the flavor has {}{}.\nset -eu\n\
-         flavor=${{1:?\"say which flavor: sh $0 FLAVOR\"}}\n\n",
+         flavor=${{1:?\"usage: sh $0 FLAVOR\"}}\n\n",
         headline(plan),
         count_noun(vcpus, "vCPU"),
         vnode.memory.as_ref().and_then(|memory| memory.bytes).map_or_else(String::new, |bytes| {

@@ -41,7 +41,7 @@ pub fn proxmox(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
     let vcpus = vnode.vcpus().count();
     let mut script = format!(
         "#!/bin/sh\n# {}\n# On the Proxmox host: sh THIS VMID. The machine takes it at its next start.\n\
-         set -eu\nvmid=${{1:?\"say which machine: sh $0 VMID\"}}\n\n",
+         set -eu\nvmid=${{1:?\"usage: sh $0 VMID\"}}\n\n",
         headline(plan)
     );
     let (sockets, per_socket) = match &vnode.guest {

@@ -266,7 +266,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
         | Policy::Unknown { .. } => {
-            return needs_pinfold(&format!("{} is to have the policy {policy}", thread.role));
+            return needs_pinfold(&format!("{} needs the policy {policy}", thread.role));
         }
     };
     match (thread.role.vcpu(), thread.role.iothread()) {
@@ -283,7 +283,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
 
 /// Without Pinfold, the script fails if the plan needs more than taskset and chrt.
 fn needs_pinfold(why: &str) -> String {
-    let message = quote(&safe(&format!("{why}, this needs pinfold")));
+    let message = quote(&safe(&format!("{why}: install pinfold")));
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 

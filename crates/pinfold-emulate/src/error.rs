@@ -81,7 +81,7 @@ pub enum SpeedError {
         node: NodeId,
     },
     /// The vnode does not exist.
-    #[error("there is no vnode {name:?}; there are {known}")]
+    #[error("there is no vnode {name:?}; the vnodes are {known}")]
     NoVnode {
         /// The requested name.
         name: String,

@@ -117,7 +117,7 @@ impl ExitsError {
                 "run it on the host, or in a container with the host's process numbers (--pid=host)"
             }
             ExitsError::Silent { .. } => {
-                "an idle or stopped guest makes none: give it work, or observe longer (--look \
+                "an idle or stopped guest causes none: give it work, or observe longer (--look \
                  10s); if no event fires, its QMP socket gives KVM's own counts (level C); \
                  `pinfold exits --micro-guest` shows what fires on this host"
             }

@@ -93,9 +93,9 @@ pub fn table_between(
     let total = Vcpu { vcpu: None, rows: rows(&sums, time) };
     let mut findings = Vec::new();
     if sums.get(ALL).is_none_or(|count| *count == 0) {
-        let text = "no exit was made during the observation: there is nothing to count";
+        let text = "no exits occurred during the observation";
         findings.push(Finding::warning("exits", text).with_hint(
-            "an idle or stopped guest makes none: give it work, or observe longer (--seconds)",
+            "an idle or stopped guest causes none: give it work, or observe longer (--seconds)",
         ));
     }
     Ok(ExitTable {

@@ -309,24 +309,24 @@ pub fn report_missed(events: u64) -> Option<Finding> {
 fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) -> Vec<Finding> {
     let mut found = Vec::new();
     if total.exits() == 0 {
-        let text = "no exit was made during the observation: there is nothing to count";
+        let text = "no exits occurred during the observation";
         found.push(Finding::warning("exits", text).with_hint(
-            "an idle or stopped guest makes none: give it work, or observe longer (--seconds)",
+            "an idle or stopped guest causes none: give it work, or observe longer (--seconds)",
         ));
     }
     found.extend(
         report_unfinished(total).filter(|_| threads.iter().all(|thread| !thread.has_ended)),
     );
     if all.unpaired > 0 {
-        let text =
-            format!("{} not counted: an exit or an entry alone", count_noun(all.unpaired, "event"));
+        let text = format!(
+            "{} not counted: an exit without its entry, or the reverse",
+            count_noun(all.unpaired, "event")
+        );
         found.push(Finding::note("exits", text));
     }
     if all.no_room > 0 {
-        let text = format!(
-            "{} lost: the kernel's table of types was full",
-            count_noun(all.no_room, "exit")
-        );
+        let text =
+            format!("{} lost: the BPF map of exit types was full", count_noun(all.no_room, "exit"));
         found.push(
             Finding::warning("exits", text)
                 .with_hint("observe fewer vCPUs at once, or for a shorter time"),
@@ -334,7 +334,7 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
     }
     if all.no_address > 0 {
         let text = format!(
-            "{} accesses are in no row of addresses: the kernel's table was full",
+            "{} accesses are not in the table of addresses: the BPF map of addresses was full",
             all.no_address
         );
         found.push(Finding::note("exits", text));

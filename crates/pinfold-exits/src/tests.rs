@@ -81,7 +81,7 @@ fn rows_hold_what_craciun_has() {
 
 #[test]
 fn what_is_less_than_whole_is_reported() {
-    check(|thread| thread.exits.exits.clear(), "no exit was made");
+    check(|thread| thread.exits.exits.clear(), "no exits occurred");
     check(|thread| thread.exits.guest = sums(&[400 - 46]), "10 % of the time is in no row");
     check(|thread| thread.exits.unpaired = 7, "7 events not counted");
     check(|thread| thread.exits.no_room = 5, "5 exits lost");

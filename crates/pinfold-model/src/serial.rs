@@ -31,7 +31,7 @@ impl<'d> Deserialize<'d> for Role {
         let text = plain(from)?;
         Role::parse(&text).ok_or_else(|| {
             let known = ROLES.map(RoleKind::form).join(", ");
-            D::Error::custom(format!("{text:?} is not a role; there are {known}"))
+            D::Error::custom(format!("{text:?} is not a role; roles are {known}"))
         })
     }
 }

@@ -376,7 +376,7 @@ fn read_all(counters: &[Counter]) -> Outcome {
         }
     }
     if counters.is_empty() {
-        return Outcome::Absent("all threads of this role had ended".to_owned());
+        return Outcome::Absent("all threads of this role had exited".to_owned());
     }
     let follows = counters.iter().all(Counter::follows_clone_events);
     join_readings(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })

@@ -276,10 +276,13 @@ fn missing(totals: &GapTotals, dropped: u64, gone: u32, quotas: &Quotas) -> Vec<
     let mut lost = Vec::new();
     let counts = [
         (totals.lost, "gaps were lost because the kernel's buffer was full: raise --over"),
-        (dropped, "gaps were not kept: raise --over or lower --seconds"),
-        (totals.unwatched, "new threads were not observed because the table was full"),
-        (totals.missed, "events of the host occurred inside one of the same kind"),
-        (gone.into(), "threads had ended before the observation began"),
+        (
+            dropped,
+            "gaps were dropped, because there were too many: raise --over or lower --seconds",
+        ),
+        (totals.unwatched, "new threads were not observed, because the BPF map was full"),
+        (totals.missed, "events of the host were nested in another of the same kind"),
+        (gone.into(), "threads had exited before the observation began"),
     ];
     lost.extend(
         counts
@@ -293,7 +296,7 @@ fn missing(totals: &GapTotals, dropped: u64, gone: u32, quotas: &Quotas) -> Vec<
     if totals.hides_addresses {
         lost.push(
             "the kernel hides addresses (kernel.kptr_restrict), so functions have no names, and \
-             time that the kernel itself did not see is not found"
+             stalls outside Linux (hypervisor, firmware) are not found"
                 .to_owned(),
         );
     }

@@ -314,7 +314,7 @@ fn find_lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
             lost.push(format!("{count} {what}"));
         }
     };
-    report(watched.gone.into(), "threads had ended before the observation began");
+    report(watched.gone.into(), "threads had exited before the observation began");
     report(reading.lost, "calls that exceeded the table size");
     report(
         reading.unseen,

@@ -152,7 +152,7 @@ impl Run {
             return Err(wrong(format!("has the checksums {checksum} and {other}")));
         }
         if roi_ns > full_ns {
-            return Err(wrong(format!("says that {roi_ns} ns of {full_ns} ns were parallel")));
+            return Err(wrong(format!("reports {roi_ns} ns of {full_ns} ns as parallel")));
         }
         Ok(Run { full_ns, roi_ns, checksum })
     }
@@ -280,7 +280,7 @@ mod tests {
         let cases = [
             (ROI.to_owned(), "lacks the figure [(\"part\", \"full\")"),
             (format!("{}\n{ROI}", full.replace("fft", "radix")), "lacks the figure"),
-            (format!("{}\n{ROI}", full.replace("60", "40")), "50 ns of 40 ns were parallel"),
+            (format!("{}\n{ROI}", full.replace("60", "40")), "50 ns of 40 ns as parallel"),
             (format!("{}\n{ROI}", full.replace("\"ab\"", "\"ac\"")), "checksums ac and ab"),
             (format!("{full}\n{}", ROI.replace("\"seed\":\"1\"", "\"seed\":\"2\"")), "\"roi\""),
         ];

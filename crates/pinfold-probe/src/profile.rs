@@ -223,7 +223,7 @@ fn score(line: &str, profile: &Profile) -> Result<Score, String> {
     let shown = shown::shorten(name);
     let kind = Kind::from_name(name).ok_or_else(|| format!("unknown kind of work {shown:?}"))?;
     if profile.per_second(kind).is_some() {
-        return Err(format!("{name} is there twice"));
+        return Err(format!("{name} is listed twice"));
     }
     let count = figure.samples.len();
     if !(2..=MOST_SAMPLES).contains(&count) {
@@ -299,7 +299,7 @@ mod tests {
             (GOOD.replace("\"cores\":2", "\"cores\":-1"), 1, "is not a profile"),
             (GOOD.replace("AMD", &"A".repeat(300)), 1, "more than 256"),
             (GOOD.replace("\"integer\"", "\"magic\\u001b[2J\""), 2, "unknown kind of work"),
-            (GOOD.replace("\"integer\"", "\"branches\""), 3, "branches is there twice"),
+            (GOOD.replace("\"integer\"", "\"branches\""), 3, "branches is listed twice"),
             (GOOD.replace("\"samples\":[", "\"samples\":[0,"), 2, "integer: 0 per second"),
             (GOOD.replace("\"samples\":[", "\"samples\":[1e300,"), 2, "is not possible"),
             (GOOD.replace("\"samples\":[", "\"samples\":[-5,"), 2, "holds the sample -5"),

@@ -331,8 +331,11 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
             lost.push(format!("{count} {what}"));
         }
     };
-    report(watched.gone.into(), "threads had ended before the observation began");
-    report(strangers.into(), "child processes of the machine, which are not of it");
+    report(watched.gone.into(), "threads had exited before the observation began");
+    report(
+        strangers.into(),
+        "child processes of the machine, which are not counted as its threads",
+    );
     report(reading.unborn, "threads created during the measurement that exceeded the table size");
     report(reading.nameless, "wakers or running tasks that exceeded the table size");
     report(unseen(reading), "waits whose beginning was not seen");

@@ -138,8 +138,9 @@ fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failur
 /// `VCPUS` or `VCPUS:MIB`.
 fn demand_of(text: &str) -> Result<NodeDemand, String> {
     let (vcpus, memory) = text.split_once(':').unwrap_or((text, "0"));
-    let vcpus = vcpus.trim().parse().map_err(|_| format!("{vcpus:?} is no number of vCPUs"))?;
-    let mib: u64 = memory.trim().parse().map_err(|_| format!("{memory:?} is no number of MiB"))?;
+    let vcpus = vcpus.trim().parse().map_err(|_| format!("{vcpus:?} is not a number of vCPUs"))?;
+    let mib: u64 =
+        memory.trim().parse().map_err(|_| format!("{memory:?} is not a number of MiB"))?;
     Ok(NodeDemand { vcpus, memory_bytes: mib.saturating_mul(MIB), page_bytes: None })
 }
 

@@ -187,7 +187,7 @@ place = false
         assert_eq!(found.settings.unwrap().strategy.as_deref(), Some("compact"));
         assert_eq!(
             found.findings[0].to_string(),
-            "warning: metadata: line 2: strategy: \"blanced\" is no strategy; the domain is placed \
+            "warning: metadata: line 2: strategy: \"blanced\" is not a strategy; the domain is placed \
              by default (did you mean balanced?)"
         );
         let twice = check("db-off", "");

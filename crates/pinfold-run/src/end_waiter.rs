@@ -58,8 +58,8 @@ pub fn start(
         }
         Err(error) => {
             say(&format!(
-                "note: no process waits for the end of the machine, so the first command after it \
-                 reverts the placement: {}",
+                "note: cannot start the process that reverts the placement when the machine exits; \
+                 the next pinfold command reverts it: {}",
                 with_causes(&error)
             ));
             false

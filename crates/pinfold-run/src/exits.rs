@@ -121,7 +121,7 @@ impl Answer {
         }
         match self.table.total.exits() {
             0 => Err(Failure::new(Exit::No, format!("{} made no exits", self.subject)).with_hint(
-                "an idle or stopped guest makes none: give it work, or observe it longer",
+                "an idle or stopped guest causes none: give it work, or observe it longer",
             )),
             _ => Ok(()),
         }

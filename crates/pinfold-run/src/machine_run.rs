@@ -58,7 +58,7 @@ pub fn require_machine(words: &[String]) -> Result<(), Failure> {
     if may_start_one {
         return Ok(());
     }
-    let text = format!("{} is no {}", shown::name(command.program()), hypervisors::names());
+    let text = format!("{} is not {}", shown::name(command.program()), hypervisors::names());
     let run = words.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
     Err(Failure::new(Exit::Input, text).with_hint(format!(
         "write the command line of a {} after --; `{run}` places any command, and a study \
@@ -245,7 +245,7 @@ fn wait_for_guest(
     if outcome == Outcome::TimedOut {
         let waited = time::wait(after.timeout_ns);
         say(&format!(
-            "warning: --pin-after: after {waited} it is not true that {when}; the guest is placed \
+            "warning: --pin-after: condition not met after {waited} ({when}); the guest is placed \
              now"
         ));
     }

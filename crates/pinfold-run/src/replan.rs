@@ -98,7 +98,7 @@ pub fn report(
     let mut findings = watcher.report_unplaced();
     if reported.as_ref() != Some(&failure.message) {
         *reported = Some(failure.message.clone());
-        let text = format!("the machine cannot be planned again: {}", failure.message);
+        let text = format!("cannot plan the machine again: {}", failure.message);
         let finding = Finding::warning("watch", text);
         findings.push(match &failure.hint {
             Some(hint) => finding.with_hint(hint),

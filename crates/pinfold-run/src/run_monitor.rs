@@ -150,7 +150,7 @@ impl EventReceiver {
             && self.reported.insert("files")
         {
             let text = format!(
-                "changes of cgroups are only detected by the masks: {}",
+                "cgroup changes are detected only by changed affinity masks: {}",
                 Failure::from(error).message
             );
             findings.push(

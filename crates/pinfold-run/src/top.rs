@@ -197,8 +197,9 @@ impl Source for LiveSource<'_> {
 /// Creates the file of a record.
 fn create(path: &str) -> Result<NewFile, Failure> {
     NewFile::create(path).map_err(|error| {
-        Failure::from_error(Exit::Input, &error, None)
-            .with_hint("a record is written to a new file, so that none is lost; name another one")
+        Failure::from_error(Exit::Input, &error, None).with_hint(
+            "--record creates its file and overwrites none: name one that does not exist",
+        )
     })
 }
 

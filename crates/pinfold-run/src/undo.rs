@@ -52,9 +52,9 @@ pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
 /// set.
 pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     if pid.0 == 0 {
-        let text = "--reset 0: no process has this number";
+        let text = "--reset 0: 0 is not the ID of a process";
         return Err(Failure::new(Exit::Input, text).with_hint(
-            "name the process of the machine; `pinfold undo` and `pinfold status` list it",
+            "give the process ID of the machine; `pinfold undo` and `pinfold status` list it",
         ));
     }
     let host = host::live()?;

@@ -413,7 +413,7 @@ fn a_node_that_does_not_fit_ends_the_study(cluster: &Cluster, file: &str) {
     let more = ["--shared", &shared, "--program", &program];
     let (_, said) = cluster.expect(3, &[&words[..], &more].concat());
     let own = env!("CARGO_PKG_VERSION");
-    let expected = format!("node n2 does not fit: it has Pinfold {own}, not 99.0.0");
+    let expected = format!("node n2 cannot be used: it has Pinfold {own}, not 99.0.0");
     assert!(said.contains(&expected), "{said}");
     cluster.wait("empty queue", |c| c.ask("squeue", &["-h"]).trim().is_empty());
     // Without that node it goes on.
@@ -437,7 +437,7 @@ fn what_is_wrong_is_told(cluster: &Cluster, file: &str) {
     check(&[], 2, &["--engine slurm needs --shared", "--shared /home/me/runs"]);
     let shared = cluster.path("shared");
     let shut = ["--partition", "shut", "--patience", "2s", "--shared", &shared];
-    check(&shut, 3, &["no task ran and none ended; waiting: 1 × PartitionDown", "sinfo -R"]);
+    check(&shut, 3, &["no task ran or finished for ", "; waiting: 1 × PartitionDown", "sinfo -R"]);
     let (_, said) = cluster.expect(2, &["run", file, "--partition", "pf"]);
     assert!(said.contains("--partition needs --engine slurm"), "{said}");
     // The same configuration, with a munge that is not there.
@@ -557,8 +557,8 @@ fn a_cluster_without_room(cluster: &mut Cluster, file: &str) {
         &said,
         &[
             "note: sbatch: Slurm temporarily unable to accept job",
-            "1 task submitted, 2 more follow when there is room",
-            "note: Slurm has room again; all tasks are submitted",
+            "1 task submitted, 2 more follow when the queue has room",
+            "note: Slurm accepts tasks again; all tasks are submitted",
         ],
     );
     assert!(!said.contains("trying again"), "{said}");

@@ -157,8 +157,8 @@ impl<'a> StepBuilder<'a> {
         }
         let Some(original) = self.state.setting(&kept.setting)? else {
             let lifetime = match kept.setting.lifetime {
-                Lifetime::Running => "it has ended meanwhile",
-                Lifetime::Lasting => "it has no definition",
+                Lifetime::Running => "it is no longer running",
+                Lifetime::Lasting => "it has no persistent definition",
             };
             self.find(Finding::warning("settings", format!("{}: {lifetime}", kept.setting)));
             return Ok(());
@@ -224,7 +224,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     pub(super) fn add_gone(&mut self, task: TaskId) {
-        self.find(Finding::note("threads", format!("{task} has ended meanwhile")));
+        self.find(Finding::note("threads", format!("{task} has exited and was skipped")));
     }
 
     /// Makes a group with these CPUs, unless it exists. Its parent exists.

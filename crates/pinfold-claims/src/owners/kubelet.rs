@@ -175,7 +175,7 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         };
         if !state.unknown.is_empty() {
             let why = format!(
-                "the keys {} are those of another version; the CPUs in them are",
+                "the keys {} are those of another version, so their CPUs are unknown",
                 state.unknown.join(", ")
             );
             context.refuse(claims, &source, why);

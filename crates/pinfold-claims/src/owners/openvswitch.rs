@@ -59,11 +59,11 @@ pub fn parse(text: &str) -> (BTreeMap<String, Setting>, Option<String>) {
             continue;
         }
         if head.starts_with("OVSDB CLUSTER") {
-            error = Some(format!("line {line}: a clustered database, which is not read"));
+            error = Some(format!("line {line}: a clustered database, which Pinfold cannot read"));
             break;
         }
         if !head.starts_with("OVSDB JSON ") {
-            error = Some(format!("line {line}: no record of OVSDB"));
+            error = Some(format!("line {line}: not an OVSDB record"));
             break;
         }
         let Some((line, body)) = lines.next() else {
@@ -149,7 +149,11 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         let Some(text) = context.text(path, claims) else { continue };
         let (found, error) = parse(&text);
         if let Some(why) = error {
-            context.refuse(claims, &Source::file(path, None), format!("{why}; what follows is"));
+            context.refuse(
+                claims,
+                &Source::file(path, None),
+                format!("{why}, so the rest of the file is unknown"),
+            );
         }
         if !found.is_empty() {
             (values, file) = (found, path);

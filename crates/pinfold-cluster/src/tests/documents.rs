@@ -123,7 +123,7 @@ fn torn_and_foreign_results_are_refused() {
     let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
     let error = read_result(&result_text(&refused).unwrap(), "key", &digest(), OWN).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());
-    assert_eq!(error.to_string(), "node n1 does not fit: it is small");
+    assert_eq!(error.to_string(), "node n1 cannot be used: it is small");
 }
 
 proptest::proptest! {

@@ -81,5 +81,5 @@ fn keys() -> String {
         .iter()
         .map(|one: &&Tunable| format!("{}={}", one.title(), one.values.form().replace('|', " | ")))
         .collect();
-    format!("known are {}", all.join("; "))
+    format!("tunables are {}", all.join("; "))
 }

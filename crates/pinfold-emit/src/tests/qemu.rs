@@ -69,7 +69,7 @@ fn what_taskset_cannot_do_needs_pinfold() {
     }
     let script = qemu(&layout, &words(&["qemu"])).unwrap();
     assert!(script.contains("schedule 'CPU 0/' -f -p 1 || return 1"), "{script}");
-    assert!(script.contains("vcpu(1) is to have the policy deadline 1/3 ns, this needs pinfold"));
+    assert!(script.contains("vcpu(1) needs the policy deadline 1/3 ns: install pinfold"));
     assert_sh_reads(&script);
 }
 

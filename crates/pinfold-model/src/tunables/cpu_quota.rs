@@ -81,7 +81,7 @@ fn proxmox(quota: CpuQuota) -> FormatAnswer {
     let hundredths = quota.parts_up(100);
     let limit = format!("{}.{:02}", hundredths / 100, hundredths % 100);
     FormatAnswer::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
-        .but("CPUs' worth of time; qm has no word for the period, it takes 100 ms")
+        .but("CPUs' worth of time; qm has no option for the period: it is 100 ms")
 }
 
 /// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.

@@ -59,9 +59,9 @@ fn is_all(setting: &Setting) -> bool {
 fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
     if is_all(setting) && !scope.plan.tuning.has(&new_irqs::TUNABLE) {
         FormatAnswer::line(format!("irqaffinity={}", setting.value))
-            .but("where each interrupt begins")
+            .but("the initial affinity of each interrupt")
     } else {
-        FormatAnswer::nothing("irqaffinity= is one list for all interrupts, none is for a device")
+        FormatAnswer::nothing("irqaffinity= is one list for all interrupts, not for a device")
     }
 }
 

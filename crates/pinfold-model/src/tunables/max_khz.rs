@@ -20,6 +20,6 @@ pub static TUNABLE: Tunable = Tunable {
     }),
     doctor: "cpufreq",
     example: "3400000",
-    fault: |value, _| (*value == Value::Number(0)).then(|| "0 is no frequency".to_owned()),
+    fault: |value, _| (*value == Value::Number(0)).then(|| "0 is not a frequency".to_owned()),
     ..HOST_SETTING
 };

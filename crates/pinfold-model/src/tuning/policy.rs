@@ -26,9 +26,9 @@ impl Policy {
             _ => None,
         };
         found.ok_or_else(|| Invalid {
-            why: format!("{text:?} is no scheduling policy"),
+            why: format!("{text:?} is not a scheduling policy"),
             hint: Some(format!(
-                "there are {}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
+                "policies are {}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
                  microseconds, none longer than the next; RUN is at least 2, PERIOD 100 to 4194304",
                 Self::FORMS
             )),

@@ -174,7 +174,7 @@ impl Values {
                 let bytes = number::<u64>(key, kib)?.checked_mul(1024);
                 Ok(Value::Pool(HugePagePool {
                     node: NodeId(number(key, node)?),
-                    page_bytes: bytes.ok_or_else(|| wrong("a page size that there is"))?,
+                    page_bytes: bytes.ok_or_else(|| wrong("a valid page size"))?,
                     pages: number(key, pages)?,
                 }))
             }
@@ -214,14 +214,14 @@ impl Values {
                 if name.is_empty()
                     || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') =>
             {
-                whole(format!("{name:?} is no name of {what}"))
+                whole(format!("{name:?} is not a valid name of {what}"))
             }
             // CPUFREQ_NAME_LEN (16) counts the final zero.
-            (Self::Name(what), Value::Name(name)) if name.len() > 15 => {
-                whole(format!("{name:?} is no name of {what}: it has more than 15 characters"))
-            }
+            (Self::Name(what), Value::Name(name)) if name.len() > 15 => whole(format!(
+                "{name:?} is not a valid name of {what}: it has more than 15 characters"
+            )),
             (_, Value::Pool(pool)) if pool.page_bytes % 1024 != 0 => {
-                whole(format!("{} bytes are no size of a page", pool.page_bytes))
+                whole(format!("{} bytes is not a page size", pool.page_bytes))
             }
             (_, Value::Quota(quota)) => quota.fault(),
             _ => None,
@@ -261,5 +261,5 @@ fn cpus(key: &str, text: &str, hint: &str) -> Result<Value, Invalid> {
 }
 
 fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T, Invalid> {
-    text.parse().map_err(|_| Invalid::new(key, text, "a whole number that fits"))
+    text.parse().map_err(|_| Invalid::new(key, text, "a whole number within range"))
 }

@@ -97,7 +97,7 @@ impl<'a> PlanBuilder<'a> {
             return Err(PlanError::EmulatorRequest {
                 strategy: strategy.to_owned(),
                 emulator_request: request.emulator.to_string(),
-                why: "only balanced has a choice for the emulator's CPUs".to_owned(),
+                why: "only balanced lets you choose the emulator's CPUs".to_owned(),
             });
         }
         let vnodes = request.vnodes.iter().map(|_| None).collect();

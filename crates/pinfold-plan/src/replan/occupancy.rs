@@ -633,7 +633,7 @@ fn report_degraded(vnode: &str, thread: &ThreadPlan) -> Finding {
         thread.role,
         pus_text(&thread.pus)
     );
-    Finding::warning("degraded", text).with_hint("end a machine, or bring a CPU online")
+    Finding::warning("degraded", text).with_hint("shut down a machine, or bring a CPU online")
 }
 
 /// What each vCPU of a machine of a plan keeps for itself.

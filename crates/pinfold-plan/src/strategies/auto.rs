@@ -391,7 +391,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     if sum.groups == sum.vnodes {
         rules.push(Rule::new(vnodes::STRATEGY, "the request places process groups only"));
     } else if request.emulator != EmulatorRequest::Usual {
-        rules.push(Rule::new(balanced::STRATEGY, "only it has a choice for the emulator's CPUs"));
+        rules.push(Rule::new(balanced::STRATEGY, "only it lets you choose the emulator's CPUs"));
     } else if spare == 0 || sum.vcpus > pus {
         add_unpinned_rules(available, &sum, spare, &mut rules);
     } else if sum.vnodes > 1 {
@@ -444,8 +444,8 @@ fn add_unpinned_rules(
             "do not pin, because only {pus} of one core is available, and the host needs it"
         ),
         _ => format!(
-            "do not pin, because {asked} must share {pus} CPUs, and the kernel knows better \
-             than a plan which of them are busy"
+            "do not pin, because {asked} must share {pus} CPUs, and only the kernel's \
+             scheduler sees which of them are busy"
         ),
     };
     let fits = sum.groups == 0 && node_shared::is_useful(available, sum.largest);

@@ -19,7 +19,7 @@ use crate::placement::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
-    summary: "vCPUs side by side: SMT siblings first, then cores, packages, nodes; wraps",
+    summary: "vCPUs on neighbouring CPUs: SMT siblings first, then cores, packages, nodes; wraps",
     source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
              the 33rd vCPU is on CPU 0 again",
     kind: StrategyKind::Order,

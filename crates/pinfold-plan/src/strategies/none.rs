@@ -13,7 +13,7 @@ use crate::placement::builder::{Limits, PlanBuilder, available};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
-    summary: "pins nothing: the kernel's scheduler moves every thread as it likes",
+    summary: "pins nothing: the kernel's scheduler may run every thread on any CPU",
     source: "the baseline that every other strategy is compared with",
     kind: StrategyKind::Floating,
     turns: Turns { fallback: Some(4), ..Turns::NONE },

@@ -18,7 +18,7 @@ use crate::placement::linear::{self, Line};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
-    summary: "vCPU i on the i-th CPU by OS index, whatever that CPU shares with the last; wraps",
+    summary: "vCPU i on the i-th CPU by OS index, regardless of siblings and caches; wraps",
     source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of CPUs",
     kind: StrategyKind::Order,
     turns: Turns { auto: Some(8), ..Turns::NONE },

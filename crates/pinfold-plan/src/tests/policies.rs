@@ -36,14 +36,14 @@ fn a_role_or_a_kind_of_roles_gets_its_policy() {
 #[test]
 fn what_cannot_be_is_named() {
     check(r#"["vcpu"]"#, "\"vcpu\" is not written ROLE=POLICY");
-    check(r#"["vcpu=fifo"]"#, "\"fifo\" is no scheduling policy");
-    check(r#"["vcpu=fifo:100"]"#, "\"fifo:100\" is no scheduling policy");
-    check(r#"["vcpu=other:20"]"#, "\"other:20\" is no scheduling policy");
-    check(r#"["vcpu=idle:1"]"#, "\"idle:1\" is no scheduling policy");
-    check(r#"["vcpu=deadline:2/1/1"]"#, "\"deadline:2/1/1\" is no scheduling policy");
-    check(r#"["vcpu=deadline:5/10/10"]"#, "is no scheduling policy");
-    check(r#"["vcpu=deadline:5000000/5000000/5000000"]"#, "is no scheduling policy");
-    check(r#"["vcpu=deadline:1/1/99999999999999999999"]"#, "is no scheduling policy");
+    check(r#"["vcpu=fifo"]"#, "\"fifo\" is not a scheduling policy");
+    check(r#"["vcpu=fifo:100"]"#, "\"fifo:100\" is not a scheduling policy");
+    check(r#"["vcpu=other:20"]"#, "\"other:20\" is not a scheduling policy");
+    check(r#"["vcpu=idle:1"]"#, "\"idle:1\" is not a scheduling policy");
+    check(r#"["vcpu=deadline:2/1/1"]"#, "\"deadline:2/1/1\" is not a scheduling policy");
+    check(r#"["vcpu=deadline:5/10/10"]"#, "is not a scheduling policy");
+    check(r#"["vcpu=deadline:5000000/5000000/5000000"]"#, "is not a scheduling policy");
+    check(r#"["vcpu=deadline:1/1/99999999999999999999"]"#, "is not a scheduling policy");
     check(
         r#"["vcpu(7)=idle"]"#,
         "there is no thread \"vcpu(7)\"; the threads are vcpu(0), vcpu(1)",

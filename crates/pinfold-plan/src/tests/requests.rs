@@ -85,12 +85,12 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
     assert_eq!(group_from_words("name=slow cores=1 speed=40%"), group);
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
     check("name=du,,vcpus=6", "\"\" is not written key=value");
-    check("name=my vm vcpus=2", "invalid name \"my vm\": it has a blank");
+    check("name=my vm vcpus=2", "invalid name \"my vm\": it contains white space");
     check("name=a=b", "invalid name \"a=b\": it has the character '='");
     for (name, why) in [
         ("", "it is empty"),
-        ("my vm", "it has a blank"),
-        ("a\u{a0}b", "it has a blank"),
+        ("my vm", "it contains white space"),
+        ("a\u{a0}b", "it contains white space"),
         ("a\nb", "it contains a control character"),
         ("a=b", "it has the character '='"),
         ("a,b", "it has the character ','"),
@@ -295,7 +295,7 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
         assert!(error.to_string().contains(part), "{words}: {error}");
         assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
     };
-    wrong("thp", "\"thp\" is not written KEY=VALUE", "known are policy:ROLE=");
+    wrong("thp", "\"thp\" is not written KEY=VALUE", "tunables are policy:ROLE=");
     wrong(
         "governer=x",
         "no tunable \"governer\"",

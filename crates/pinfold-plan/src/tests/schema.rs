@@ -72,7 +72,7 @@ fn errors_name_the_field() {
     refused(
         "vcpu(1)",
         "vcpu(one)",
-        "vnodes[0].threads[1].role: \"vcpu(one)\" is not a role; there are vcpu(N), emulator, \
+        "vnodes[0].threads[1].role: \"vcpu(one)\" is not a role; roles are vcpu(N), emulator, \
          iothread(ID), vhost(N), worker, task at line 17 column 29",
     );
     refused("vcpu(1)", "vcpu(0)", "vnodes[0].threads[1].role: vcpu(0) is planned twice");

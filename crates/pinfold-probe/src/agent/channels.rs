@@ -86,7 +86,7 @@ impl ChannelBuffers {
     pub(super) fn wait_end(&self, channel: u32, timeout_ns: u64) -> End {
         self.wait(timeout_ns, |state| match state.channels.get(&channel) {
             Some(entry) => entry.end.clone(),
-            None => Some(End::Refused("its end is already awaited".to_owned())),
+            None => Some(End::Refused("another request already waits for its end".to_owned())),
         })
     }
 
@@ -98,7 +98,7 @@ impl ChannelBuffers {
         self.wait(timeout_ns, |state| match state.channels.get(&channel) {
             Some(entry) if has(entry) => Some(End::Refused(String::new())),
             Some(entry) => entry.end.clone(),
-            None => Some(End::Refused("its end is already awaited".to_owned())),
+            None => Some(End::Refused("another request already waits for its end".to_owned())),
         });
         self.lock().channels.get(&channel).is_some_and(has)
     }

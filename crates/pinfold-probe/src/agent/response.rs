@@ -33,7 +33,7 @@ pub enum AgentError {
         why: String,
     },
     /// The guest ended or its stream broke.
-    #[error("the guest behind {name} is gone: {why}")]
+    #[error("lost the connection to the guest behind {name}: {why}")]
     Gone {
         /// Name of the guest's socket.
         name: String,

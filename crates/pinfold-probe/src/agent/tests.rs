@@ -205,7 +205,7 @@ fn a_guest_that_dies_wakes_those_who_wait_and_is_named() {
     let sleeper = agent.start(&["/bin/sleep", "600"]).unwrap();
     served.child.kill().unwrap();
     let error = agent.wait(sleeper, PATIENCE).unwrap_err();
-    assert_eq!(error.to_string(), "the guest behind here is gone: its stream ended");
+    assert_eq!(error.to_string(), "lost the connection to the guest behind here: its stream ended");
     assert!(error.hint().is_some());
 }
 
@@ -310,7 +310,7 @@ fn peers_that_are_no_agents_are_named_with_the_reason() {
     check(b"", false, "did not answer within 0.2 s");
     check(b"", true, "its stream ended");
     check(b"\r\nlogin: ", false, "it sent a frame of");
-    check(&hello_frame("{}")[..5], true, "is gone");
+    check(&hello_frame("{}")[..5], true, "lost the connection");
     check(&hello_frame("garbage"), false, "its HELLO is invalid");
     check(&hello_frame("{}"), false, "missing field");
     let version_2 = r#"{"protocol":2,"pinload":"9","kernel":"","machine":"","init":true,"cpus_online":"0","module_failures":[]}"#;

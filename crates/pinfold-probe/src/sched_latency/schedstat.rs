@@ -100,7 +100,7 @@ pub(super) fn since(
         "the count holds the times that a thread got a CPU, also without a wait".to_owned(),
     ];
     if watched.gone > 0 {
-        lost.push(format!("{} threads had ended before the observation began", watched.gone));
+        lost.push(format!("{} threads had exited before the observation began", watched.gone));
     }
     if ended > 0 {
         lost.push(format!("{ended} threads that exited during the measurement"));

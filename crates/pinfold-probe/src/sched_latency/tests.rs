@@ -122,7 +122,7 @@ fn threads_are_joined_by_role_and_children_are_strangers() {
     assert_eq!(
         found.lost,
         [
-            "2 child processes of the machine, which are not of it",
+            "2 child processes of the machine, which are not counted as its threads",
             "1 threads of the machine that were never seen"
         ]
     );
@@ -208,5 +208,5 @@ fn no_threads_and_ended_threads() {
     ));
     let one = start(&host, &clock, &[(task(7), Role::Task), (task(99), Role::Task)]).unwrap();
     let found = one.stop(&host, &clock).unwrap();
-    assert!(found.lost.iter().any(|lost| lost.starts_with("1 threads had ended before")));
+    assert!(found.lost.iter().any(|lost| lost.starts_with("1 threads had exited before")));
 }

@@ -64,7 +64,7 @@ pub fn find_one(host: &dyn Host, kind: AttachKind, name: &str) -> Result<Attach,
         [Member::Process { pid, .. }] => Ok(Attach::Process(*pid)),
         several => {
             let count = count_noun(several.len(), "group or process");
-            Err(refuse(&what, &format!("is more than one: {count}"))
+            Err(refuse(&what, &format!("matches more than one: {count}"))
                 .with_hint("leave `attach` out, and use `pinfold emulate attach` after the start"))
         }
     }
@@ -226,7 +226,7 @@ fn containers(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Fa
              it by --pid or --group"
                 .to_owned()
         } else {
-            format!("there are {}", names.join(", "))
+            format!("running containers: {}", names.join(", "))
         };
         return Err(refuse(what, "is not known to a container runtime").with_hint(hint));
     }
@@ -410,7 +410,7 @@ fn namespace(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Fai
         None => places.iter().find_map(|place| host.link(&host.link(place).ok()?).ok()),
     };
     let net = net.filter(|net| net.starts_with("net:")).ok_or_else(|| {
-        refuse(what, "is no network namespace").with_hint("`ip netns list` shows them")
+        refuse(what, "is not a network namespace").with_hint("`ip netns list` shows them")
     })?;
     let all = processes(host)?;
     let inside = all.keys().filter(|pid| network(host, **pid).as_ref() == Some(&net)).copied();
@@ -438,7 +438,7 @@ fn mininet(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failu
                 .with_hint("start the network, then attach its hosts"))
         }
         [one] => Ok(vec![Member::Process { pid: one.tid.0, start_time: one.start_time }]),
-        several => Err(refuse(what, &format!("is the name of {} hosts", several.len()))
+        several => Err(refuse(what, &format!("matches {} hosts", several.len()))
             .with_hint("end the other network, or attach by --pid")),
     }
 }

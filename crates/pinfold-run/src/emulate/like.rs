@@ -54,7 +54,7 @@ impl Prediction {
     pub fn to_lines(&self) -> Vec<String> {
         let kinds = self.kinds.iter().map(|KindRatio { kind, ratio }| match ratio {
             Ok(ratio) => format!("{}: {}", kind.name(), range(ratio)),
-            Err(why) => format!("{}: cannot say: {why}", kind.name()),
+            Err(why) => format!("{}: cannot compare: {why}", kind.name()),
         });
         [self.summary.clone()].into_iter().chain(kinds).collect()
     }
@@ -110,7 +110,8 @@ pub fn predict(
             let known: Vec<f64> =
                 kinds.iter().filter_map(|one| Some(one.ratio.as_ref().ok()?.ratio)).collect();
             let many = ratio_of_other(&known, PROBABILITY).filter(|_| known.len() >= LEAST_KINDS);
-            let text = format!("cannot say: the profiles have {} kinds in common", known.len());
+            let text =
+                format!("cannot compare: the profiles have only {} kinds in common", known.len());
             let hint = "make both with the same version of pinload";
             let interval = many.ok_or_else(|| Failure::new(Exit::Input, text).with_hint(hint))?;
             (interval, format!("a program of unknown kind ({} kinds)", known.len()))
@@ -187,8 +188,11 @@ fn ratio(theirs: &Profile, ours: &Profile, kind: Kind) -> Result<Interval, Strin
 fn ratio_of_kind(kinds: &[KindRatio], kind: Kind) -> Result<Interval, Failure> {
     let found = kinds.iter().find(|one| one.kind == kind).map(|one| one.ratio.clone());
     found.unwrap_or_else(|| Err("the profiles have no score".to_owned())).map_err(|why| {
-        Failure::new(Exit::Input, format!("cannot say how fast {} is there: {why}", kind.name()))
-            .with_hint("select another kind, or none for the mean over the kinds")
+        Failure::new(
+            Exit::Input,
+            format!("cannot predict the speed of {} there: {why}", kind.name()),
+        )
+        .with_hint("select another kind, or none for the mean over the kinds")
     })
 }
 
@@ -291,7 +295,7 @@ mod tests {
         let found = predict(&slow_memory, &all(100.0), None).unwrap();
         assert!((found.interval.ratio - 0.5).abs() < 0.01, "without the memory: {found:?}");
         let lines = found.to_lines().join("\n");
-        assert!(lines.contains("stream: cannot say: that memory has 90.0%"), "{lines}");
+        assert!(lines.contains("stream: cannot compare: that memory has 90.0%"), "{lines}");
         assert!(lines.contains("memory-latency: 49.0% ("), "{lines}");
         refused(&slow_memory, Some(Kind::Stream), "does not emulate the speed of the memory");
 
@@ -304,7 +308,7 @@ mod tests {
         refused(&all(150.0), None, "Test CPU is faster than this machine");
         refused(&all(150.0), Some(Kind::Integer), "is faster");
         let few = machine(&[(Kind::Integer, 5.0), (Kind::Branches, 5.0)]);
-        refused(&few, None, "have 2 kinds in common");
+        refused(&few, None, "have only 2 kinds in common");
         refused(&few, Some(Kind::CacheL1), "that machine has no score");
     }
 

@@ -730,7 +730,7 @@ impl ActivePlatform<'_> {
         let known = || self.plan.vnodes.iter().map(|one| one.name.as_str()).collect::<Vec<_>>();
         self.plan.vnodes.iter().find(|one| one.name == name).ok_or_else(|| {
             Failure::new(Exit::Input, format!("there is no vnode {name:?}"))
-                .with_hint(format!("there are {}", known().join(", ")))
+                .with_hint(format!("the vnodes are {}", known().join(", ")))
         })
     }
 

@@ -147,7 +147,7 @@ fn reference_tool_of(probe: &Probe, name: &str) -> Result<ReferenceTool, Failure
     let known = ReferenceTool::ALL.map(ReferenceTool::name).join(", ");
     let reference_tool = ReferenceTool::from_name(name).ok_or_else(|| {
         Failure::new(Exit::Input, format!("--against: there is no reference tool {name:?}"))
-            .with_hint(format!("known are {known}"))
+            .with_hint(format!("reference tools are {known}"))
     })?;
     if probe.reference_tools.contains(&reference_tool) {
         return Ok(reference_tool);

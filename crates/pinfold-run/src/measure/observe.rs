@@ -388,7 +388,7 @@ pub fn gap_bound(text: Option<&str>) -> Result<u64, Failure> {
     let over_ns = time::parse_ns("--over", text)?;
     if over_ns < SHORTEST_GAP_NS {
         return Err(Failure::new(Exit::Input, format!("--over {text}: too short"))
-            .with_hint("observing itself takes some µs of each gap: 10us is the least"));
+            .with_hint("give 10us or more: observing itself adds some µs to each gap"));
     }
     Ok(over_ns)
 }
@@ -441,7 +441,7 @@ pub fn quantities(names: &[String]) -> Result<Vec<Quantity>, Failure> {
     if let Some(name) = names.iter().find(|name| Quantity::from_name(name).is_none()) {
         let known = Quantity::ALL.map(Quantity::name).join(", ");
         return Err(Failure::new(Exit::Input, format!("--quantities: there is no {name:?}"))
-            .with_hint(format!("known are {known}")));
+            .with_hint(format!("quantities are {known}")));
     }
     Ok(Quantity::ALL
         .into_iter()

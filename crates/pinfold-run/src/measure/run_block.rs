@@ -170,7 +170,7 @@ pub fn settings(
 ) -> Result<Settings, Failure> {
     if !(how.seconds >= 0.01 && how.seconds <= LONGEST_S) {
         return Err(Failure::new(Exit::Input, format!("--seconds {}: out of range", how.seconds))
-            .with_hint("from 0.01 to 86400"));
+            .with_hint("give a number of seconds from 0.01 to 86400"));
     }
     let duration = std::time::Duration::from_secs_f64(how.seconds);
     let period_us = match &how.period {
@@ -178,7 +178,7 @@ pub fn settings(
             let us = time::parse_ns("--period", text)? / 1_000;
             let us = u32::try_from(us).ok().filter(|us| *us > 0).ok_or_else(|| {
                 Failure::new(Exit::Input, format!("--period {text:?}: out of range"))
-                    .with_hint("from 50us to 1s for wakeup, from 1ms to 10ms for spin-gap")
+                    .with_hint("give 50us to 1s for wakeup, 1ms to 10ms for spin-gap")
             })?;
             Some(us)
         }

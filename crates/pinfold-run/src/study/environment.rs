@@ -20,7 +20,7 @@ use super::interference::{Measured, memory_node};
 use super::known::{CellLevels, HostFacts};
 
 /// Why a cell at full speed has no variant.
-const NOTHING_SLOWED: &str = "a variant is a form of a method, and nothing is slowed here";
+const NOTHING_SLOWED: &str = "only a method of slowing has variants, and this cell slows nothing";
 
 /// The environment of a start.
 pub enum TrialEnvironment {

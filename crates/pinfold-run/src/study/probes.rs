@@ -205,7 +205,7 @@ fn sum<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> Result<f64, String> {
             Outcome::Absent(why) => return Err(why.clone()),
         }
     }
-    all.ok_or_else(|| "there was no thread to count".to_owned())
+    all.ok_or_else(|| "there were no threads to count".to_owned())
 }
 
 fn lock_share(locks: &Locks) -> f64 {
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(sum_of(Probe::Migrations, &roles), Ok(3.0));
         assert_eq!(sum_of(Probe::ProcessMigrations, &roles), Ok(543.0));
         assert_eq!(sum_of(Probe::ProcessL1dMisses, &roles), Err("no PMU".to_owned()));
-        let none = Err("there was no thread to count".to_owned());
+        let none = Err("there were no threads to count".to_owned());
         assert_eq!(sum_of(Probe::ProcessSwitches, &roles), none);
     }
 

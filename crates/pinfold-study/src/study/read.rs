@@ -152,7 +152,10 @@ fn lab_rows(keys: &mut Keys) -> Result<Vec<LabRow>, Fault> {
 fn study_name(keys: &mut Keys) -> Result<(String, usize), Fault> {
     let (name, at) = keys.take_required("name")?.into_text("name")?;
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return Err(Fault::new(at, format!("name: {name:?} is not letters, digits and -")));
+        return Err(Fault::new(
+            at,
+            format!("name: {name:?} may contain only letters, digits and -"),
+        ));
     }
     Ok((name, at))
 }
@@ -299,7 +302,7 @@ fn unknown_name(key: &str, name: &str, at: usize, study: &Study) -> Fault {
     known.extend(study.factors.iter().map(|factor| factor.name.as_str()));
     known.extend(study.values.keys().map(String::as_str));
     Fault::new(at, format!("{key}: there is no factor or value {name}")).with_hint(format!(
-        "known are {} and {}; strings are written in quotes",
+        "available: {} and {}; strings are written in quotes",
         known.join(", "),
         HOST_FACTS.join(", ")
     ))
@@ -338,8 +341,11 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
 fn check_name(name: &str, at: usize) -> Result<(), Fault> {
     let starts = name.starts_with(|c: char| c.is_ascii_lowercase());
     if !starts || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
-        return Err(Fault::new(at, format!("name: {name:?} is not small letters, digits and _"))
-            .with_hint("expressions use the name: write n_threads, not n-threads"));
+        return Err(Fault::new(
+            at,
+            format!("name: {name:?} may contain only lowercase letters, digits and _"),
+        )
+        .with_hint("expressions use the name: write n_threads, not n-threads"));
     }
     let words = ["and", "or", "not", "in", "true", "false"];
     if words.contains(&name) || BUILT_IN.contains(&name) || HOST_FACTS.contains(&name) {
@@ -485,7 +491,7 @@ fn one_of(level: &Level, at: usize, what: &str, known: &[&str]) -> Result<(), Fa
         Ok(())
     } else {
         Err(Fault::new(at, format!("there is no {what} {:?}", level.text))
-            .with_hint(format!("there are {}", known.join(", "))))
+            .with_hint(format!("available: {}", known.join(", "))))
     }
 }
 
@@ -564,7 +570,7 @@ fn summary(keys: &mut Keys) -> Result<Summary, Fault> {
     let Some((text, at)) = keys.text("summary")? else { return Ok(Summary::Median) };
     known.into_iter().find(|one| one.name() == text).ok_or_else(|| {
         Fault::new(at, format!("there is no summary {text:?}"))
-            .with_hint(format!("there are {}", known.map(Summary::name).join(", ")))
+            .with_hint(format!("available: {}", known.map(Summary::name).join(", ")))
     })
 }
 

@@ -48,7 +48,7 @@ fn line(name: &str, value: &str) -> String {
 fn smt(smt: Smt) -> &'static str {
     match smt {
         Smt::On => "on",
-        Smt::Off => "off (the CPU could)",
+        Smt::Off => "off (the CPU has it)",
         Smt::NotSupported => "not supported",
         Smt::Unknown => "unknown",
     }

@@ -26,16 +26,16 @@ pub struct ExitsArgs {
 /// How exits are observed; `pinfold measure exits` has the same options.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ExitsHow {
-    /// Exits: also show each vCPU
+    /// Also show each vCPU (exits)
     #[arg(long)]
     pub per_vcpu: bool,
-    /// Exits: also count addresses, and show the top N of each kind: ports, MMIO, registers
+    /// Also count addresses (exits), and show the top N of each kind: ports, MMIO, registers
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Exits: spend at most this time on finding out which events fire [default: 2s]
+    /// Spend at most this time on finding out which events fire (exits) [default: 2s]
     #[arg(long, value_name = "TIME")]
     pub look: Option<String>,
-    /// Exits of Arm with a GICv2: set the address of the guest's distributor [default: as in QEMU's
+    /// Set the address of the guest's distributor (exits of Arm with a GICv2) [default: as in QEMU's
     /// machine virt]
     #[arg(long, value_name = "ADDRESS")]
     pub distributor: Option<String>,

@@ -177,10 +177,10 @@ pub struct SentinelArgs {
 /// `pinfold advise`.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
-    /// Number of vCPUs
+    /// Find nodes for N vCPUs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub vcpus: u32,
-    /// Memory in MiB
+    /// Find nodes with this much memory, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1 << 40))]
     pub memory: u64,
     /// Take the memory from free huge pages of SIZE, such as 2MiB
@@ -211,14 +211,14 @@ pub struct ClaimsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Also look S seconds for threads that are bound to one CPU and keep it busy; 0: do not look
+    /// Also sample S seconds for threads that are bound to one CPU and keep it busy; 0: skip
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
 }
 
 /// A time of observation in seconds.
 fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "is no number of seconds".to_owned())?;
+    let number: f64 = text.parse().map_err(|_| "is not a number of seconds".to_owned())?;
     if (0.0..=3600.0).contains(&number) {
         Ok(number)
     } else {
@@ -438,10 +438,10 @@ pub struct RunArgs {
     /// agent answers), "port HOST:PORT" (it is open), or a time such as 10s
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["slowed", "cores"])]
     pub pin_after: Option<String>,
-    /// Place it after this time in any case (--pin-after)
+    /// Place it after this time at the latest (--pin-after)
     #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "slowed")]
     pub pin_timeout: String,
-    /// What to do with a thread whose affinity or policy another program changed
+    /// Act on threads whose affinity or policy another program changed
     #[arg(long, value_name = "ACTION", value_enum, default_value_t,
         conflicts_with_all = ["speed", "cores"])]
     pub drift: DriftAction,
@@ -482,7 +482,7 @@ pub struct ApplyArgs {
     /// Keep running and pin new threads; ctrl-C reverts the placement, with exit code 0
     #[arg(long, conflicts_with = "dry_run")]
     pub watch: bool,
-    /// What to do with a thread whose affinity or policy another program changed (--watch). A
+    /// Act on threads whose affinity or policy another program changed (--watch). A
     /// change made through libvirt always stays
     #[arg(long, value_name = "ACTION", value_enum, default_value_t, requires = "watch")]
     pub drift: DriftAction,
@@ -599,7 +599,7 @@ pub struct WatchArgs {
     /// Watch all active placements, as without a name
     #[arg(long)]
     pub all: bool,
-    /// What to do with a thread whose affinity or policy another program changed. A change made
+    /// Act on threads whose affinity or policy another program changed. A change made
     /// through libvirt always stays
     #[arg(long, value_name = "ACTION", value_enum, default_value_t)]
     pub drift: DriftAction,

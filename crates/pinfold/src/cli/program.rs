@@ -21,7 +21,7 @@ pub struct VersionArgs {
 /// `pinfold completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Print the completions for this shell
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
 }

@@ -37,10 +37,10 @@ pub enum StudyCommand {
 /// What runs the trials of a study.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
-    /// This machine, one trial at a time
+    /// Run on this machine, one trial at a time
     #[default]
     Local,
-    /// The nodes of a Slurm cluster, one trial at a time on each
+    /// Run on the nodes of a Slurm cluster, one trial at a time on each
     Slurm,
 }
 
@@ -89,7 +89,7 @@ pub struct WorkerArgs {
 /// `pinfold study export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The store
+    /// Read this store
     #[arg(value_name = "STORE")]
     pub store: String,
     /// Select the run with this number [default: the last one]
@@ -103,10 +103,10 @@ pub struct ExportArgs {
 /// `pinfold study diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The first store; STORE:N selects a run other than the last
+    /// Compare this store; STORE:N selects a run other than the last
     #[arg(value_name = "STORE")]
     pub first: String,
-    /// The second store
+    /// Compare it with this store
     #[arg(value_name = "STORE")]
     pub second: String,
     /// Print JSON
@@ -117,7 +117,7 @@ pub struct DiffArgs {
 /// `pinfold study report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The store
+    /// Read this store
     #[arg(value_name = "STORE")]
     pub store: String,
     /// Select the run with this number [default: the last one]
@@ -199,10 +199,10 @@ pub struct RunArgs {
 /// `pinfold study resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// The store
+    /// Continue the run in this store
     #[arg(value_name = "STORE")]
     pub store: String,
-    /// Study file, compared with the one that the run began with
+    /// Check that this study file is the one that the run began with
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
     /// Continue although kernel, topology or command line changed; stored and reported
@@ -216,7 +216,7 @@ pub struct ResumeArgs {
 /// A run in a store.
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// The store
+    /// Read this store
     #[arg(value_name = "STORE")]
     pub store: String,
     /// Select the run with this number [default: the last one]

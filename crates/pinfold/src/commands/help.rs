@@ -11,10 +11,10 @@ use crate::output;
 
 const ISOLATION: &str = "\
 Which other tasks may run on the CPUs of a machine, by `--isolate`:
-  none  every task, as before: a pin keeps a thread on a CPU, it does not keep
-        other tasks away
-  own   only tasks that Pinfold itself started are kept away
-  host  every movable task of the host is kept away, by cpuset; per-CPU kernel
+  none  every task, as before: a pin keeps a thread on a CPU, but does not
+        exclude other tasks
+  own   tasks that Pinfold itself started are excluded, no others
+  host  every movable task of the host is excluded by cpuset; per-CPU kernel
         threads stay, and `pinfold status` lists them
 
 `--knob partition=isolated` also ends the kernel's load balancing there (cgroup

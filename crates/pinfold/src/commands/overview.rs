@@ -33,7 +33,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let claims = pinfold_run::claims::of_existing(&host, state)?;
     let capabilities = doctor::of_host(&host);
     let (_, placements) = status::answer(&found);
-    let bound = if process::is_root() { "" } else { " (of yours; those of root are not shown)" };
+    let bound = if process::is_root() { "" } else { " (only yours; those of root are not shown)" };
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);
     let problems = problems(&capabilities, &topology);
@@ -56,7 +56,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
             Command::new(format!("apply --pid {} --dry-run", machine.pid)),
         ),
         None if !machines.is_empty() => format!(
-            "`{}` checks a machine by its control socket, which tells its threads apart",
+            "`{}` checks a machine by its control socket, which identifies its threads",
             Command::new(format!("plan --check {}", by_socket(&machines))),
         ),
         None if !can_run_main_job(&capabilities) => {

@@ -27,7 +27,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         return check::check(arguments, files);
     }
     if !arguments.running.selectors().is_empty() {
-        return Err(Failure::new(Exit::Input, "plan uses a running machine only with --check")
+        return Err(Failure::new(Exit::Input, "plan accepts a running machine only with --check")
             .with_hint(format!(
                 "--check --libvirt NAME checks it; `{}` places it",
                 Command::new("apply --libvirt NAME")

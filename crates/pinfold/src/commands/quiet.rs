@@ -52,7 +52,7 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
     say(&format!("quiet: {noise}"));
     if let Some(why) = noise.why_not_quiet() {
         let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
-        say(&finding.with_hint("docs/how-to/benchmark-machine.md has what helps").to_string());
+        say(&finding.with_hint("docs/how-to/benchmark-machine.md lists remedies").to_string());
     }
     as_it_ended(status)
 }
@@ -109,7 +109,8 @@ fn plan(
         knobs = all;
         note
     } else {
-        let text = "without root the command is pinned, and nothing is kept away";
+        let text =
+            "without root the command is pinned, but no other task is excluded from its CPUs";
         Some(Finding::note("quiet", text).with_hint("run it as root"))
     };
     let claims = if arguments.ignore_claims {

@@ -66,6 +66,6 @@ fn last_run(store: &Store, path: &str) -> Result<RunId, Failure> {
     let runs = store.runs().map_err(|e| Failure::from_error(Exit::Input, &e, e.hint()))?;
     runs.last().copied().ok_or_else(|| {
         Failure::new(Exit::Input, format!("{path} contains no run"))
-            .with_hint(format!("make one with `{}`", Command::new("tune")))
+            .with_hint(format!("create one with `{}`", Command::new("tune")))
     })
 }

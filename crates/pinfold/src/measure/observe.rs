@@ -35,7 +35,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     let seconds = arguments.how.seconds;
     if !(0.01..=86_400.0).contains(&seconds) {
         return Err(Failure::new(Exit::Input, format!("--seconds {seconds}: out of range"))
-            .with_hint("from 0.01 to 86400"));
+            .with_hint("give a number of seconds from 0.01 to 86400"));
     }
     let duration = std::time::Duration::from_secs_f64(seconds);
     let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

@@ -80,7 +80,7 @@ fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
             Command::new("tune -- QEMU-COMMAND")
         ),
         None => format!(
-            "Next: a longer run may settle it: --budget with more than {} (this was run {run})",
+            "Next: a longer run may give a verdict: set --budget above {} (this was run {run})",
             arguments.budget
         ),
     }

@@ -294,7 +294,7 @@ fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
     let tuned = pinfold(&format!("tune --store {store} -- touch {program}"));
     assert_eq!(tuned.code, Some(2), "{}", tuned.stderr);
     let said = tuned.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_parts(&said, &["touch is no QEMU", &format!("run --cores 1 -- touch {program}`")]);
+    assert_parts(&said, &["touch is not QEMU", &format!("run --cores 1 -- touch {program}`")]);
     assert!(!files::exists(&store) && !files::exists(&program));
     for (words, why) in [
         ("run --speed 50% -- no-such-program", "there is no program no-such-program in PATH"),

@@ -196,7 +196,7 @@ fn machines_without_exits_are_distinguished() {
     assert_eq!(code(&output), Some(1), "{}", output.stderr_text());
     let answer = output.json();
     assert_eq!((&answer["level"], &answer["rows"]), (&"C".into(), &Value::Array(Vec::new())));
-    assert!(answer["findings"].to_string().contains("no exit was made"), "{answer}");
+    assert!(answer["findings"].to_string().contains("no exits occurred"), "{answer}");
 }
 
 /// The samples of `IO` per second, block by block.

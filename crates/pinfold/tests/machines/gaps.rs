@@ -97,7 +97,7 @@ fn another_task_a_stop_and_a_quota_are_named() {
     };
     found(&victim.pid(), &file, &stop, &|cause| cause["kind"] == "stopped").expect("as before");
     let text = pinfold(["measure", "gaps", "--from", &file]).expect_success().stdout_text();
-    assert!(text.contains("against stopped: nothing does"), "{text}");
+    assert!(text.contains("against stopped: no known remedy"), "{text}");
     quota(&host, &victim, &file);
     cut_off(&sandbox, &file);
 }

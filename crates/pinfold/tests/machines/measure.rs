@@ -407,10 +407,14 @@ fn what_cannot_be_measured_is_reported_with_a_hint() {
     );
     let wrong = ["measure", "counters", "--process", "1", "--quantities", "cycles,flops"];
     home.refuse_silently(&wrong, 2, "there is no \"flops\"");
-    home.refuse_silently(&wrong, 2, "known are run-time, migrations");
+    home.refuse_silently(&wrong, 2, "quantities are run-time, migrations");
     let sched = ["measure", "sched", "--process", "1", "--quantities", "cycles"];
     home.refuse_silently(&sched, 2, "--quantities has no effect on sched");
-    home.refuse_silently(&["measure", "wakeup", "--against", "cyclic"], 2, "known are cyclictest");
+    home.refuse_silently(
+        &["measure", "wakeup", "--against", "cyclic"],
+        2,
+        "reference tools are cyclictest",
+    );
     home.refuse_silently(&["measure", "wakeup", "--against", "fio"], 2, "there is cyclictest");
     home.refuse_silently(
         &["measure", "compute", "--against", "fio"],

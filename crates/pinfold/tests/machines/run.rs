@@ -224,7 +224,7 @@ fn a_journal_that_was_cut_is_noticed() {
     machine.reset();
     machine.apply().expect_success();
     machine.print(&["undo", "--all"]);
-    machine.refuse(&["undo", "--reset", "0"], 2, "no process has this number");
+    machine.refuse(&["undo", "--reset", "0"], 2, "0 is not the ID of a process");
 }
 
 #[test]

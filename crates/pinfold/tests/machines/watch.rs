@@ -362,7 +362,7 @@ fn the_end_of_a_machine_is_reported_and_the_watch_goes_on() {
     let watch = scene.watch();
     scene.counted("placements 1");
     run("kill", ["-HUP", &watch.pid().to_string()]).expect_success();
-    scene.reported("reading everything again");
+    scene.reported("reloading all placements");
     scene.counted("placements 1");
     signal(scene.qemu.pid(), Signaled::Kill).expect("killed");
     scene.reported("\"event\":\"ended\"");
@@ -452,8 +452,8 @@ fn a_cpu_that_is_used_twice_is_reported_when_it_begins_and_when_it_ends() {
     let count = lines.len();
     assert!(count >= 2, "each of the two: {said}");
     run("kill", ["-HUP", &watch.pid().to_string()]).expect_success();
-    scene.reported("reading everything again");
+    scene.reported("reloading all placements");
     scene.run(&["undo", &name]).expect_success();
-    scene.reported("no longer so: ");
+    scene.reported("resolved: ");
     scene.counted("placements 1");
 }

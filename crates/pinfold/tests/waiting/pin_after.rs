@@ -141,7 +141,7 @@ fn a_guest_is_pinned_after_a_time_or_after_the_timeout() {
     let never = ["--pin-after", "port 127.0.0.1:1", "--pin-timeout", "1s"];
     let Some(mut booting) = Booting::new(Sandbox::new(), &never, "") else { return };
     booting.assert_pinned();
-    let warning = "warning: --pin-after: after 1 s it is not true that port 127.0.0.1:1 is open";
+    let warning = "warning: --pin-after: condition not met after 1 s (port 127.0.0.1:1 is open)";
     assert!(booting.said().contains(warning), "{}", booting.said());
 }
 

@@ -81,8 +81,8 @@ fn smt_control(builder: &mut StepBuilder<'_>) -> Result<Option<&'static str>, Ap
         "on" | "off" => Ok(Some(word).filter(|word| *word != shown.trim())),
         "notsupported" | "notimplemented" | "" if !wanted => Ok(None),
         other => {
-            let shown = if other.is_empty() { "is not there" } else { other };
-            let text = format!("SMT cannot be switched {word}: {path} says {shown:?}");
+            let shown = if other.is_empty() { "(no such file)" } else { other };
+            let text = format!("SMT cannot be switched {word}: {path} reads {shown:?}");
             let hint = "forceoff comes from the boot parameter nosmt=force, notsupported from the firmware or the processor";
             builder.lacks(Finding::warning("SMT", text).with_hint(hint))?;
             Ok(None)

@@ -2,7 +2,7 @@
 # Pinfold: balanced for win-10 'x': vCPUs 0→1, 1→5, 2→2, 3→6, 4→3, 5→7
 # sh THIS FLAVOR; the flavor has 6 vCPUs.
 set -eu
-flavor=${1:?"say which flavor: sh $0 FLAVOR"}
+flavor=${1:?"usage: sh $0 FLAVOR"}
 
 openstack flavor set "$flavor" --property hw:cpu_policy=dedicated
 openstack flavor set "$flavor" --property hw:cpu_thread_policy=require

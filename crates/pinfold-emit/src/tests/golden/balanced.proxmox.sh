@@ -2,7 +2,7 @@
 # Pinfold: balanced for win-10 'x': vCPUs 0→1, 1→5, 2→2, 3→6, 4→3, 5→7
 # On the Proxmox host: sh THIS VMID. The machine takes it at its next start.
 set -eu
-vmid=${1:?"say which machine: sh $0 VMID"}
+vmid=${1:?"usage: sh $0 VMID"}
 
 # One mask for all threads, until the hookscript pins each.
 qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1

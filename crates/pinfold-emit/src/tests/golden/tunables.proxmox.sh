@@ -2,13 +2,13 @@
 # Pinfold: low-latency for win-10 'x': vCPUs 0→1, 1→2
 # On the Proxmox host: sh THIS VMID. The machine takes it at its next start.
 set -eu
-vmid=${1:?"say which machine: sh $0 VMID"}
+vmid=${1:?"usage: sh $0 VMID"}
 
 # One mask for all threads, until the hookscript pins each.
 qm set "$vmid" --sockets 1 --cores 2 --vcpus 2 --affinity 1-2,5-6 --numa 1
 # cpu-weight=200: for cgroup v2; on a host with cgroup v1 2048
 qm set "$vmid" --cpuunits 200
-# cpu-quota=150000/100000: CPUs' worth of time; qm has no word for the period, it takes 100 ms
+# cpu-quota=150000/100000: CPUs' worth of time; qm has no option for the period: it is 100 ms
 qm set "$vmid" --cpulimit 1.50
 # qm cannot express ksm=unmerge: ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0
 # qm cannot express huge-pages=0:2048:512: Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after

@@ -120,7 +120,7 @@ fn units_namespaces_and_mininet_hosts_have_processes() {
     host.insert_file("/sys/fs/cgroup/system.slice/web.service/cgroup.procs", "80\n");
     check(&host, AttachKind::Unit, "web", "/system.slice/web.service");
     check(&host, AttachKind::Netns, "blue", "netns blue has no process");
-    check(&host, AttachKind::Netns, "red", "netns red is no network namespace");
+    check(&host, AttachKind::Netns, "red", "netns red is not a network namespace");
     for (pid, parent) in [(90, 1), (91, 90), (92, 1)] {
         task(&mut host, pid, parent, "0::/\n");
         host.insert_link(&format!("/proc/{pid}/ns/net"), "net:[77]");

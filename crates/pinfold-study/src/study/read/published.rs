@@ -61,7 +61,7 @@ fn parse_unit(text: &str, at: usize) -> Result<Option<Unit>, Fault> {
     }
     Unit::from_name(text).map(Some).ok_or_else(|| {
         Fault::new(at, format!("there is no unit {text:?}"))
-            .with_hint(format!("there are {RATIO}, {}", Unit::ALL.map(Unit::name).join(", ")))
+            .with_hint(format!("available: {RATIO}, {}", Unit::ALL.map(Unit::name).join(", ")))
     })
 }
 

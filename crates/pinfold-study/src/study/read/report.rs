@@ -80,7 +80,7 @@ fn check_new_name(names: &mut Vec<String>, name: &str, at: usize) -> Result<(), 
     if !is_plain || names.iter().any(|known| known == name) {
         return Err(Fault::new(
             at,
-            format!("name: {name:?} is taken, or is not letters, digits, - and _"),
+            format!("name: {name:?} is in use, or contains other than letters, digits, - and _"),
         ));
     }
     names.push(name.to_owned());
@@ -102,7 +102,7 @@ pub(super) fn check_figure(name: &str, at: usize, study: &Study) -> Result<(), F
     known.sort_unstable();
     known.dedup();
     Err(Fault::new(at, format!("no workload gives the figure {name:?}"))
-        .with_hint(format!("there are {}", known.join(", "))))
+        .with_hint(format!("available: {}", known.join(", "))))
 }
 
 fn selection(keys: &mut Keys, study: &Study) -> Result<Selection, Fault> {
@@ -129,7 +129,7 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
             "error" => DisplayedStatistic::Error,
             _ => {
                 return Err(Fault::new(at, format!("show: {text:?} is not known"))
-                    .with_hint("there are value, sum, ratio and error"));
+                    .with_hint("available: value, sum, ratio, error"));
             }
         },
     };
@@ -138,7 +138,7 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
     let is_compared = matches!(shown, DisplayedStatistic::Ratio | DisplayedStatistic::Error);
     let baseline = keys.take("baseline").map(|table| super::baseline(table, study)).transpose()?;
     if !is_compared && baseline.is_some() {
-        return Err(Fault::new(at, "baseline: values are compared with nothing".to_owned())
+        return Err(Fault::new(at, "baseline: values are not compared with a baseline".to_owned())
             .with_hint("write show = \"ratio\""));
     }
     let baseline = baseline.unwrap_or_else(|| study.baseline.clone());
@@ -166,7 +166,7 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
             "sequence" => PlotKind::Sequence,
             _ => {
                 return Err(Fault::new(at, format!("kind: {text:?} is not known"))
-                    .with_hint("there are lines, bars, percentiles and sequence"));
+                    .with_hint("available: lines, bars, percentiles, sequence"));
             }
         },
     };
@@ -225,7 +225,7 @@ fn sequence_axis(keys: &mut Keys) -> Result<String, Fault> {
         None => Ok(ORDER.to_owned()),
         Some((text, _)) if text == ORDER || text == TIME => Ok(text),
         Some((text, at)) => Err(Fault::new(at, format!("x: a sequence has no axis {text:?}"))
-            .with_hint("there are order and time")),
+            .with_hint("available: order, time")),
     }
 }
 
@@ -297,7 +297,7 @@ fn of_statistic(shared: &Selection, word: &str, at: usize) -> Result<Selection, 
 
 fn no_statistic(word: &str, at: usize, known: &[&str]) -> Fault {
     Fault::new(at, format!("statistics: {word:?} is not known"))
-        .with_hint(format!("there are {}", known.join(", ")))
+        .with_hint(format!("available: {}", known.join(", ")))
 }
 
 fn name_and_title(keys: &mut Keys) -> Result<(String, String), Fault> {
@@ -397,7 +397,7 @@ pub(super) fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), F
     for (function, arguments, at) in rule.expr.calls() {
         if !FUNCTIONS.contains(&function) {
             return Err(fault(key, rule, at, format!("there is no function {function}"))
-                .with_hint(format!("there are {}", FUNCTIONS.join(", "))));
+                .with_hint(format!("available: {}", FUNCTIONS.join(", "))));
         }
         let Some((first, picks)) = arguments.split_first() else {
             return Err(fault(key, rule, at, format!("{function} needs the name of a figure")));

@@ -156,7 +156,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
             let known = [Family::Capacity, Family::Tail, Family::Count];
             known.into_iter().find(|family| family.name() == text).ok_or_else(|| {
                 Fault::new(at, format!("there is no family {text:?}"))
-                    .with_hint(format!("there are {}", known.map(Family::name).join(", ")))
+                    .with_hint(format!("available: {}", known.map(Family::name).join(", ")))
             })?
         }
     };
@@ -184,7 +184,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
 fn stream(text: &str, at: usize) -> Result<Stream, Fault> {
     Stream::ALL.into_iter().find(|stream| stream.name() == text).ok_or_else(|| {
         Fault::new(at, format!("from: there is no stream {text:?}"))
-            .with_hint(format!("there are {}", Stream::ALL.map(Stream::name).join(", ")))
+            .with_hint(format!("available: {}", Stream::ALL.map(Stream::name).join(", ")))
     })
 }
 
@@ -201,6 +201,6 @@ fn regex(text: &str, at: usize) -> Result<Regex, Fault> {
 pub(super) fn unit_named(text: &str, at: usize) -> Result<Unit, Fault> {
     Unit::from_name(text).ok_or_else(|| {
         Fault::new(at, format!("there is no unit {text:?}"))
-            .with_hint(format!("there are {}", Unit::ALL.map(Unit::name).join(", ")))
+            .with_hint(format!("available: {}", Unit::ALL.map(Unit::name).join(", ")))
     })
 }

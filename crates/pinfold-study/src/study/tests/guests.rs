@@ -200,8 +200,8 @@ fn bad_guests_are_reported_with_their_place() {
     }
 
     check("\"riscv64\"", "\"riscv\"", "there is no instruction set \"riscv\"");
-    check("\"tcg-single\"", "\"hvf\"", "there are native, kvm, tcg, tcg-single");
-    check("loaded-no-disk", "busy", "there are idle, loaded, loaded-no-disk");
+    check("\"tcg-single\"", "\"hvf\"", "available: native, kvm, tcg, tcg-single");
+    check("loaded-no-disk", "busy", "available: idle, loaded, loaded-no-disk");
     check("[2, 128]", "[0]", "0 is not a whole number of at least 1");
     check(
         "\"n_threads\"]",

@@ -160,7 +160,12 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
         (Some((kind, name)), ..) => attach::find(&host, kind, name)?,
         (None, Some(pid), _) => attach::process(&host, pid)?,
         (None, None, Some(path)) => attach::group(path),
-        (None, None, None) => return Err(Failure::new(Exit::Input, "name what to attach")),
+        (None, None, None) => {
+            return Err(Failure::new(
+                Exit::Input,
+                "nothing to attach: give --pid, --group or --container",
+            ));
+        }
     };
     let Found { what, members, notes } = found;
     notes.iter().for_each(|note| say(note));

@@ -177,7 +177,7 @@ fn remedies(report: &GapReport, groups: &[Group<'_>]) -> String {
         text.push_str(&format!("\nagainst {cause}:\n  {command}\n"));
     }
     for cause in nothing {
-        text.push_str(&format!("\nagainst {cause}: nothing does\n"));
+        text.push_str(&format!("\nagainst {cause}: no known remedy\n"));
     }
     text
 }

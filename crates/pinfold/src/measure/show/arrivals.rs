@@ -29,7 +29,7 @@ pub fn table(all: &[Pooled]) -> String {
         table.add_row([cpu].into_iter().chain(cells));
     }
     format!(
-        "\narrivals at random moments: the share that finds the CPU taken, and their mean \
+        "\narrivals at random moments: the share that finds the CPU busy, and their mean \
          wait\n{}\n",
         screen::draw_table(table, 1..WAITS.len() + 3)
     )

@@ -9,7 +9,7 @@ use crate::screen;
 /// As text: two lines for each, so that it fits any terminal.
 pub fn list() -> String {
     let mut table = screen::rows();
-    table.set_header(["probe", "what it measures\nunit, family; instruments for --against"]);
+    table.set_header(["probe", "what it measures\nunit, family; reference tools for --against"]);
     for probe in PROBES {
         let reference_tools: Vec<&str> =
             probe.reference_tools.iter().map(|reference_tool| reference_tool.name()).collect();
