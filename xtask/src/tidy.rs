@@ -448,4 +448,24 @@ mod tests {
         check("crates/a/src/x.rs", "//! Does x.\nfn f() { g(\"--unsafe\") }\n", 0);
         check("crates/a/src/x.rs", "//! Does x.\n// unsafe \"/proc/stat\" in a comment\n", 0);
     }
+
+    /// Names in code spans; rows that name a folder are not followed.
+    #[test]
+    fn names_in_the_list_of_changes_occur_in_its_files() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let page = std::fs::read_to_string(root.join("docs/changes.md")).unwrap();
+        for row in page.lines().filter(|line| line.starts_with("| ")) {
+            let files: Vec<_> = paths(row).iter().map(|path| root.join(path)).collect();
+            if files.is_empty() || files.iter().any(|path| path.is_dir()) {
+                continue;
+            }
+            let text: String = files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+            for name in row.split('`').skip(1).step_by(2) {
+                let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+                let is_code = name.contains("::") || name.chars().any(|c| c.is_ascii_uppercase());
+                let last = name.rsplit("::").next().unwrap_or(name);
+                assert!(!is_plain || !is_code || text.contains(last), "{}: {}", name, row);
+            }
+        }
+    }
 }

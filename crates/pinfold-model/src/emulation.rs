@@ -398,6 +398,22 @@ pub struct RecordedLoad {
 mod tests {
     use super::*;
 
+    /// A new method does not compile here, and fails until `ALL` has it.
+    #[test]
+    fn all_methods_are_listed() {
+        let each = std::iter::successors(Some(Method::Stall), |one| match one {
+            Method::Stall => Some(Method::Hogs),
+            Method::Hogs => Some(Method::Fracas),
+            Method::Fracas => Some(Method::Quota),
+            Method::Quota => Some(Method::Gov),
+            Method::Gov => Some(Method::Freq),
+            Method::Freq => Some(Method::Lim),
+            Method::Lim => Some(Method::Inject),
+            Method::Inject => None,
+        });
+        assert_eq!(each.collect::<Vec<_>>(), Method::ALL);
+    }
+
     #[test]
     fn names_are_read_again() {
         for method in Method::ALL {

@@ -273,6 +273,8 @@ mod tests {
         assert_eq!(names(dashboard), names(&served));
         let alerts = names(include_str!("../../../packaging/dashboards/alerts.yml"));
         assert!(alerts.len() == 8 && alerts.is_subset(&names(&served)), "{alerts:?}");
+        let page = names(include_str!("../../../docs/metrics.md"));
+        assert_eq!(page, names(&served), "docs/metrics.md has a row for each metric");
     }
 
     fn names(text: &str) -> std::collections::BTreeSet<String> {
