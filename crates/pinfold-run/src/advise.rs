@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_only_numad_can_do_is_refused() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        for line in ["-i 15", "-D /dir", "-w", "-w 1 -v", "-S 0", "-p 1"] {
+        for line in ["-i 15", "-D /dir", "-w", "-S 0", "-p 1"] {
             let answer = answer_as_numad(&words(line));
             assert!(line == "-w" || answer.is_err(), "{line}");
         }
