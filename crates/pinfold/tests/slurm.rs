@@ -513,7 +513,7 @@ fn a_store_that_is_locked(cluster: &Cluster, file: &str) {
         &said,
         &[
             "is locked by another process; waiting for it, up to 20 s",
-            "is locked by another process, for 2",
+            "is locked by another process (waited for 2",
             "its tasks continue, and their results stay in the shared directory",
             " study resume ",
         ],
