@@ -36,12 +36,7 @@ fn main() -> ExitCode {
     message::set_sink(output::say);
     let cli = match environment::parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let code = environment::explain(error);
-            // libvirt ends a domain whose hook fails.
-            let is_hook = std::env::args_os().nth(1).is_some_and(|word| word == "libvirt-hook");
-            return if is_hook { ExitCode::SUCCESS } else { code };
-        }
+        Err(error) => return environment::explain(error),
     };
     let state = cli.state_dir.as_deref();
     let options = state.map(|path| format!("--state-dir {}", command::quote(path)));
