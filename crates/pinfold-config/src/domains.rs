@@ -90,21 +90,23 @@ impl Domains {
         read.map_err(|fault| ConfigError::in_file(text, fault))
     }
 
+    /// True if a row forbids to place a domain, whatever other rows match.
+    pub fn excludes(&self, name: &str, uuid: &str) -> bool {
+        self.rows_of(name, uuid).iter().any(|row| row.settings.place == Some(false))
+    }
+
+    /// The rows that match a name or UUID.
+    fn rows_of(&self, name: &str, uuid: &str) -> Vec<&DomainRow> {
+        let is_match = |pattern: &String| matches(pattern, name) || matches(pattern, uuid);
+        self.rows.iter().filter(|row| row.names.iter().any(is_match)).collect()
+    }
+
     /// The row of a domain, by its name or UUID; `None` without one.
     ///
     /// # Errors
     /// The fault that several rows match, with their lines.
     pub fn row(&self, name: &str, uuid: &str) -> Result<Option<&DomainRow>, String> {
-        let rows: Vec<&DomainRow> = self
-            .rows
-            .iter()
-            .filter(|row| {
-                row.names
-                    .iter()
-                    .any(|pattern: &String| matches(pattern, name) || matches(pattern, uuid))
-            })
-            .collect();
-        match rows.as_slice() {
+        match self.rows_of(name, uuid).as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),
             many => {

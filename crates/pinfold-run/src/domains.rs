@@ -90,7 +90,8 @@ pub fn domain_request(
             let text = format!("{path}: {why}; none of them is used");
             let hint = "change the patterns so that one row is left".to_owned();
             asked.findings.push(warning(FILE, text, Some(hint)));
-            Some(DomainSettings::default())
+            let place = file.excludes(machine.name, machine.uuid).then_some(false);
+            Some(DomainSettings { place, ..DomainSettings::default() })
         }
     };
     let is_placed = match &row {
@@ -190,8 +191,9 @@ place = false
             "warning: metadata: line 2: strategy: \"blanced\" is not a strategy; the domain is placed \
              by default (did you mean balanced?)"
         );
+        // One of the two rows forbids to place it.
         let twice = check("db-off", "");
-        assert_eq!(twice.settings.unwrap().strategy.as_deref(), Some("compact"));
+        assert_eq!(twice.settings, None);
         let text = twice.findings[0].to_string();
         assert!(text.contains("/d.toml: \"db-off\" has 2 rows: lines 3, 7; none of"), "{text}");
     }
