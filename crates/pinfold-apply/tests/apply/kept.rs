@@ -195,8 +195,9 @@ fn a_domain_that_ended_is_gone_and_its_successor_is_not_touched() {
 fn the_watcher_asks_libvirt_only_when_the_kernel_differs() {
     let (case, bench) = (v1_libvirt(), Bench::new());
     let mut journal = bench.begin(&case);
-    let mut nobody = pinfold_apply::no_observer();
-    pinfold_apply::apply(&case.host, &case.plan, &case.target, &mut journal, &mut nobody).unwrap();
+    let mut observer = pinfold_apply::no_observer();
+    pinfold_apply::apply(&case.host, &case.plan, &case.target, &mut journal, &mut observer)
+        .unwrap();
     let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
     let mut watcher = watcher.on_drift(OnDrift::Restore);
     // Every question to libvirt would fail.

@@ -2,7 +2,7 @@
 //!
 //! A thread of this process observes all of them for [`WINDOW_NS`], adds the result to the sums,
 //! and begins again: threads and machines that are new are then included, and nothing grows. Gaps
-//! during the change of about 0.1 s are not seen.
+//! while the programs are loaded again are not seen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
