@@ -85,11 +85,11 @@ pub struct Applied {
 /// Applies a plan.
 ///
 /// ```
-/// # use pinfold_apply::{Journals, NewJournal, Target, apply, unobserved};
+/// # use pinfold_apply::{Journals, NewJournal, Target, apply, no_observer};
 /// # use pinfold_host::{SystemClock, files::StateDir};
 /// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
 /// # let host = pinfold_sim::SimHost::v2_eight_pus();
-/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let topology = pinfold_samples::from_description("core:4 pu:2");
 /// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
 /// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// # let task = host.task(Tid(400)).ok_or("no task")?.id();
@@ -100,7 +100,7 @@ pub struct Applied {
 /// # let json = pinfold_plan::schema::to_json(&plan);
 /// # let new = NewJournal { vm_name: "job", plan: &json, target: &target, supervised: false };
 /// let mut journal = journals.begin(&host, &new)?;
-/// let applied = apply(&host, &plan, &target, &mut journal, &mut unobserved())?;
+/// let applied = apply(&host, &plan, &target, &mut journal, &mut no_observer())?;
 /// assert_eq!(applied.steps.len(), journal.record().step_count());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

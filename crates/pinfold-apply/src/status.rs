@@ -76,7 +76,7 @@ impl Status {
 /// # use pinfold_apply::Target;
 /// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
 /// # let host = pinfold_sim::SimHost::v2_eight_pus();
-/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let topology = pinfold_samples::from_description("core:4 pu:2");
 /// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
 /// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// # let task = host.task(Tid(400)).ok_or("no task")?.id();

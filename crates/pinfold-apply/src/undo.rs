@@ -27,11 +27,11 @@ use crate::undo_report::UndoReport;
 /// Undoes all steps of a journal.
 ///
 /// ```
-/// # use pinfold_apply::{Journals, NewJournal, Target, apply, unobserved};
+/// # use pinfold_apply::{Journals, NewJournal, Target, apply, no_observer};
 /// # use pinfold_host::{SystemClock, files::StateDir};
 /// # use pinfold_model::{Request, Role, Speed, Tid, VnodeRequest};
 /// # let host = pinfold_sim::SimHost::v2_eight_pus();
-/// # let topology = pinfold_samples::described("core:4 pu:2");
+/// # let topology = pinfold_samples::from_description("core:4 pu:2");
 /// # let request = Request::from_vnodes(vec![VnodeRequest::processes("job", 1, Speed::FULL)]);
 /// # let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// # let task = host.task(Tid(400)).ok_or("no task")?.id();
@@ -46,7 +46,7 @@ use crate::undo_report::UndoReport;
 ///
 /// let before = host.affinity(task.tid)?;
 /// let mut journal = journals.begin(&host, &new)?;
-/// apply(&host, &plan, &target, &mut journal, &mut unobserved())?;
+/// apply(&host, &plan, &target, &mut journal, &mut no_observer())?;
 /// assert!(undo(&host, &mut journal).is_complete());
 /// assert_eq!(host.affinity(task.tid)?, before);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -45,7 +45,7 @@ pub(super) const FORMAT: Format = Format {
 /// ```
 /// use pinfold_model::{Request, VcpuCount};
 ///
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let request = Request::vm("guest", VcpuCount::Exactly(2));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// assert!(pinfold_emit::libvirt(&plan, &topology)?.contains("<vcpupin vcpu='0'"));

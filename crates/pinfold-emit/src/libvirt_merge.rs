@@ -40,7 +40,7 @@ pub struct Merged {
 /// ```
 /// use pinfold_model::{Request, VcpuCount};
 ///
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let request = Request::vm("vm", VcpuCount::Exactly(2));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// let xml = "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>2</vcpu>\n</domain>\n";

@@ -33,7 +33,7 @@ fn find_ended(host: &dyn Host, threads: &[VcpuThread]) -> Result<Vec<u32>, Exits
 /// let stat = proc_stat::read(&host, Tid(4711))?.ok_or("no such thread")?;
 /// let threads = [VcpuThread { vcpu: 0, task: stat.task() }];
 /// let survey = EventSurvey::begin(&host, &threads)?;
-/// println!("{:?}", survey.fired()?);
+/// println!("{:?}", survey.find_fired()?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -137,14 +137,14 @@ pub(crate) fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsErro
 /// An observation in progress.
 ///
 /// ```no_run
-/// use pinfold_exits::{VcpuThread, Watch, look, timed};
+/// use pinfold_exits::{VcpuThread, Watch, from_source, look};
 /// use pinfold_host::{LiveHost, SystemClock, proc_stat};
 /// use pinfold_model::Tid;
 ///
 /// let (host, second_ns) = (LiveHost::new()?, 1_000_000_000);
 /// let stat = proc_stat::read(&host, Tid(4711))?.ok_or("no such thread")?;
 /// let threads = [VcpuThread { vcpu: 0, task: stat.task() }];
-/// let scope = timed(look(&host, &SystemClock, &threads, second_ns)?);
+/// let scope = from_source(look(&host, &SystemClock, &threads, second_ns)?);
 /// let watch = Watch::begin(&host, &SystemClock, scope, &threads)?;
 /// watch.wait(&host, &SystemClock, 10 * second_ns, &|| false)?;
 /// println!("{} exits", watch.finish(&host, &SystemClock)?.total.exits());

@@ -34,7 +34,7 @@ pub struct RepairedFile {
 /// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
 ///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
 ///            </domain>";
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let conditions = Request::from_vnodes(Vec::new());
 /// let fixed = pinfold_lint::fix(xml, "vm.xml", &topology, &conditions)?;
 /// assert!(!fixed.done.is_empty());

@@ -33,7 +33,7 @@ const MOST_ADVISED: usize = 16;
 /// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
 ///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
 ///            </domain>";
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let layout = Layout::of_text(xml, "vm.xml")?;
 /// let diagnostics = pinfold_lint::lint(&[layout], &topology);
 /// assert!(diagnostics.iter().any(|diagnostic| diagnostic.what.contains("CPU 2")));

@@ -34,7 +34,7 @@ const MOST_LINES: usize = 40;
 /// let xml = "<domain type='kvm'><name>vm</name><memory unit='MiB'>512</memory><vcpu>2</vcpu>\
 ///            <cputune><vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/></cputune>\
 ///            </domain>";
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let layouts = [Layout::of_text(xml, "vm.xml")?];
 /// let diagnostics = pinfold_lint::lint(&layouts, &topology);
 /// let text = pinfold_lint::render(&layouts, &diagnostics, &topology, 80);

@@ -31,7 +31,7 @@ pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
 /// ```
 /// use pinfold_model::{Request, VcpuCount};
 ///
-/// let topology = pinfold_samples::described("package:1 l3:2 core:4 pu:2");
+/// let topology = pinfold_samples::from_description("package:1 l3:2 core:4 pu:2");
 /// let request = Request::vm("guest", VcpuCount::Exactly(4));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// assert_eq!(plan.vnodes[0].vcpus().count(), 4);

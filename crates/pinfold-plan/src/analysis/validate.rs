@@ -26,12 +26,12 @@ const PLAN: &str = "the plan";
 /// ```
 /// use pinfold_model::{Request, VcpuCount};
 ///
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let request = Request::vm("guest", VcpuCount::Exactly(2));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// assert!(pinfold_plan::validate(&plan, &topology).is_empty());
 /// // On a smaller host it names CPUs that do not exist.
-/// let smaller = pinfold_samples::described("core:1 pu:1");
+/// let smaller = pinfold_samples::from_description("core:1 pu:1");
 /// assert!(!pinfold_plan::validate(&plan, &smaller).is_empty());
 /// # Ok::<(), pinfold_plan::PlanError>(())
 /// ```

@@ -20,7 +20,7 @@ use crate::text::verb;
 /// ```
 /// let text = "[[vnode]]\nname = \"slow\"\ncores = 2\nspeed = \"40%\"\n";
 /// let platform = pinfold_config::platforms::from_toml(text)?;
-/// let topology = pinfold_samples::described("core:4 pu:2");
+/// let topology = pinfold_samples::from_description("core:4 pu:2");
 /// let resolved = pinfold_plan::resolve_platform(&platform, &topology)?;
 /// assert_eq!(resolved.vnodes.len(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
