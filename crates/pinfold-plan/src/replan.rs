@@ -26,6 +26,9 @@ use pinfold_model::{CpuSet, Finding, Plan, Request, Role, Topology};
 use crate::error::PlanError;
 use occupancy::Occupancy;
 
+/// How the reason of a vCPU begins for which no CPU was free.
+pub const DEGRADED: &str = "no CPU is free for this vCPU";
+
 /// The placements of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placements {

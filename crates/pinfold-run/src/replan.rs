@@ -6,9 +6,11 @@
 //! are not written, so that a pin that their owner sets meanwhile stays. The new plan [replaces](pinfold_apply::replace)
 //! the present one in its journal, so an undo leads back to the state before the first plan.
 
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_apply::{Header, Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
+use pinfold_apply::{Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
 use pinfold_host::LiveHost;
 use pinfold_host::files::StateDir;
 use pinfold_model::text::pus_text;
@@ -20,12 +22,15 @@ use crate::claims::{self, Claims};
 use crate::start_lock::StartLock;
 use crate::target::kept_after;
 use crate::{Exit, Failure, inputs, planning, plans};
+pub use waiting::{degraded_findings, finds_cpus};
 
 /// Longest wait for another command that chooses CPUs: shorter than the time without heartbeats
 /// after which real-time policies are removed.
 const PATIENCE_NS: u64 = 500_000_000;
 /// Time after which a machine that could not be planned again is tried again.
 pub const AGAIN_NS: u64 = 30_000_000_000;
+/// Shortest time between two searches for a CPU for a vCPU that shares one.
+pub const SEARCH_NS: u64 = 1_000_000_000;
 
 /// Which CPUs new plans avoid.
 #[derive(Clone, Copy)]
@@ -38,17 +43,17 @@ pub struct Surroundings<'s, 'c> {
 
 impl Surroundings<'_, '_> {
     /// The claims of all but a machine with its placement.
-    fn others(self, host: &LiveHost, pid: Tid, header: &Header) -> Result<Claims, Failure> {
+    fn others(self, host: &LiveHost, pid: Tid, name: &str, id: &str) -> Result<Claims, Failure> {
         if self.ignores_claims {
             return Ok(Claims::default());
         }
         let claims = claims::read(host, Some(self.journals))?;
-        Ok(claims.without_machine(host, pid, &header.vm_name).without(&header.id))
+        Ok(claims.without_machine(host, pid, name).without(id))
     }
 }
 
-/// Plans a machine again for the change that its watcher found, and replaces its plan by the new
-/// one.
+/// Plans a machine again for the change that its watcher found, or for CPUs that are free now, and
+/// replaces its plan by the new one. `None` if there is nothing to change.
 ///
 /// # Errors
 /// [`Failure`] if no strategy places the machine, or if the new plan could not be applied; then the
@@ -59,20 +64,28 @@ pub fn follow_change(
     plan: &mut Plan,
     watcher: &mut Watcher,
     journal: &mut Journal<'_>,
-) -> Result<WatchEvent, Failure> {
+) -> Result<Option<WatchEvent>, Failure> {
     let state = StateDir::open(&around.journals.state_dir())?;
     let Some(_starting) = StartLock::wait_at_most(&state, PATIENCE_NS)? else {
         return Err(Failure::new(Exit::Host, "another pinfold process is starting a placement"));
     };
     let change = watcher.change();
     let present = if watcher.adopts_moves() { adopt_moves(plan, change) } else { plan.clone() };
-    let new = if change.is_only_of_owner() {
+    let new = if change.is_only_of_owner() && !waiting::has_waiting(&present) {
         present
     } else {
-        let others = around.others(host, watcher.target().pid, &journal.record().header)?;
+        let header = &journal.record().header;
+        let others = around.others(host, watcher.target().pid, &header.vm_name, &header.id)?;
         let topology = inputs::topology(host, None)?.without_free_memory();
-        plan_again(&topology, &others, &present, change)?
+        if change.is_only_of_owner() {
+            waiting::give_cpus(&topology, &others, &present, change)?.unwrap_or(present)
+        } else {
+            plan_again(&topology, &others, &present, change)?
+        }
     };
+    if change.is_empty() && new == *plan {
+        return Ok(None);
+    }
     let what = describe(plan, &new, change);
     let moves = count_moves(plan, &new, change);
     let former = watcher.target().clone();
@@ -86,7 +99,7 @@ pub fn follow_change(
     apply_session::replace_in(host, placement, Some(old), journal, OnStop::Finish)?;
     watcher.follow(&new, &target);
     *plan = new;
-    Ok(WatchEvent::Replanned { what, moves })
+    Ok(Some(WatchEvent::Replanned { what, moves }))
 }
 
 /// Findings about a machine that could not be planned again, each once.
@@ -173,6 +186,7 @@ pub fn plan_again(
         best.ok_or_else(|| Failure::new(Exit::Host, "there is no plan for the machine"))?;
     new.findings.retain(|finding| finding.subject != "degraded");
     new.findings.extend(found.findings);
+    waiting::mark_shared(others, plan, &mut new);
     planning::report_in(others, &mut new);
     Ok(new)
 }
@@ -274,6 +288,14 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
         if let (Some(old), Some(now)) = (cpus_of(plan, role), cpus_of(new, role)) {
             let (old, now) = (pus_text(&old), pus_text(&now));
             parts.push(format!("{old} is offline, so {role} has {now} now"));
+        }
+    }
+    for (_, thread) in new.threads().filter(|(_, thread)| !waiting::is_degraded(thread)) {
+        let former = waiting::thread_of(plan, &thread.role);
+        if former.is_some_and(|former| waiting::is_waiting(former) && former.pus != thread.pus)
+            && moved_to(change, &thread.role).is_none()
+        {
+            parts.push(format!("{} has {} of its own now", thread.role, pus_text(&thread.pus)));
         }
     }
     for (role, cpus) in change.moved.values() {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::{Extent, Journal, OnDrift, QuickCheck, WatchEvent, Watcher};
+use pinfold_apply::{ApplyError, Extent, Journal, OnDrift, QuickCheck, WatchEvent, Watcher};
 use pinfold_host::{Clock, EventWatcher, LiveHost, SystemClock};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, Plan};
@@ -50,6 +50,16 @@ pub enum DueCheck {
     Look,
     /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
     Glance(Extent),
+}
+
+impl DueCheck {
+    /// Runs the first half of the check.
+    pub fn check(self, host: &LiveHost, watcher: &mut Watcher) -> Result<QuickCheck, ApplyError> {
+        match self {
+            Self::Look => Ok(QuickCheck::Look),
+            Self::Glance(extent) => watcher.glance(host, extent),
+        }
+    }
 }
 
 impl Rounds {
@@ -206,7 +216,7 @@ pub fn watch(
     let Monitored { placement, journal, around, monitor, on_drift, mut guard, mut tables } =
         monitored;
     let Placement { plan, target } = placement;
-    let mut replans = Replans { around, plan: plan.clone(), at: 0, refused: None };
+    let mut replans = Replans { around, plan: plan.clone(), at: 0, search_at: 0, refused: None };
     let mut watcher = Watcher::new(host, plan, target)?.on_drift(on_drift);
     let mut asking = RoleRefresh { monitor };
     let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
@@ -214,11 +224,11 @@ pub fn watch(
         if let Some(guard) = guard.as_deref_mut() {
             guard.beat(clock.now_ns())?;
         }
-        let look = match rounds.due(clock.now_ns()) {
-            DueCheck::Look => QuickCheck::Look,
-            DueCheck::Glance(extent) => watcher.glance(host, extent)?,
-        };
-        match look {
+        let due = rounds.due(clock.now_ns());
+        match due.check(host, &mut watcher)? {
+            QuickCheck::Quiet if replans.find_cpus(host, &watcher, journal, due) => {
+                replans.follow(host, &mut watcher, journal, guard.as_deref_mut())?;
+            }
             QuickCheck::Quiet => {}
             QuickCheck::Ended => return Ok(()),
             QuickCheck::Look => {
@@ -263,6 +273,8 @@ struct Replans<'r, 'c> {
     plan: Plan,
     /// When a machine that could not be planned is planned again.
     at: u64,
+    /// When a CPU for a vCPU that shares one is searched again.
+    search_at: u64,
     /// Why it could not be planned, as reported.
     refused: Option<String>,
 }
@@ -270,6 +282,22 @@ struct Replans<'r, 'c> {
 impl Replans<'_, '_> {
     fn are_due(&self, watcher: &Watcher, now: u64) -> bool {
         now >= self.at && watcher.needs_plan()
+    }
+
+    /// True if a vCPU that shares a CPU could have one of its own.
+    fn find_cpus(
+        &mut self,
+        host: &LiveHost,
+        watcher: &Watcher,
+        journal: &Journal<'_>,
+        due: DueCheck,
+    ) -> bool {
+        let now = SystemClock.now_ns();
+        if due == DueCheck::Glance(Extent::TaskEvents) || now < self.search_at.max(self.at) {
+            return false;
+        }
+        self.search_at = now.saturating_add(replan::SEARCH_NS);
+        replan::finds_cpus(host, self.around, &self.plan, watcher, &journal.record().header.id)
     }
 
     fn follow(
@@ -280,7 +308,8 @@ impl Replans<'_, '_> {
         guard: Option<&mut Guard>,
     ) -> Result<(), Failure> {
         match replan::follow_change(host, self.around, &mut self.plan, watcher, journal) {
-            Ok(event) => {
+            Ok(None) => Ok(()),
+            Ok(Some(event)) => {
                 say(&sentence(&event));
                 guard.map_or(Ok(()), |guard| guard.follow(host, &self.plan))
             }

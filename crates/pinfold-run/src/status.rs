@@ -12,7 +12,7 @@ use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid}
 use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
-use crate::{Exit, Failure, host, undo};
+use crate::{Exit, Failure, host, replan, undo};
 
 /// One active placement.
 pub struct ActivePlacement {
@@ -238,6 +238,9 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     let supervised = alive(header.supervisor)?;
     let is_left = record.is_left(host)?;
     let mut status = status;
+    if let Some(status) = &mut status {
+        status.dangers.extend(replan::degraded_findings(&plan).cloned());
+    }
     if let Some(status) = status.as_mut().filter(|_| is_left) {
         let undo = Command::new("undo").arg(&header.id);
         let finding = Finding::warning("incomplete", "its apply or undo was interrupted");

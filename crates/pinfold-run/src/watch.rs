@@ -224,6 +224,8 @@ struct Placement {
     right_unix_s: u64,
     // When it is planned again after a failure.
     replan_at: u64,
+    // When a CPU for a vCPU that shares one is searched again.
+    search_at: u64,
     // Why it could not be planned again, as reported.
     refused: Option<String>,
 }
@@ -324,6 +326,7 @@ impl WatcherState<'_> {
                     looks: 0,
                     right_unix_s,
                     replan_at: 0,
+                    search_at: 0,
                     refused: None,
                 };
                 self.placements.insert(id, placement);
@@ -544,7 +547,9 @@ impl Placement {
             }
         };
         match glance {
-            QuickCheck::Quiet if !self.is_replan_due(now) => {
+            QuickCheck::Quiet
+                if !self.is_replan_due(now) && !self.finds_cpus(host, around, id, due) =>
+            {
                 if due != DueCheck::Glance(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
                 }
@@ -568,7 +573,8 @@ impl Placement {
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let mut events = put.map_err(|error| in_words(&error))?;
-        if self.is_replan_due(SystemClock.now_ns()) && !events.contains(&WatchEvent::Ended) {
+        let is_due = glance == QuickCheck::Quiet || self.is_replan_due(SystemClock.now_ns());
+        if is_due && !events.contains(&WatchEvent::Ended) {
             events.extend(self.replan(host, around, &mut journal));
         }
         self.rounds.end_look(SystemClock.now_ns(), self.watcher.has_questions());
@@ -582,12 +588,32 @@ impl Placement {
 
     /// True if it is not as planned, and this cannot be corrected.
     fn is_degraded(&self) -> bool {
-        !self.conflicts.is_empty() || self.trouble.is_some() || self.counts.contested > 0
+        !self.conflicts.is_empty()
+            || self.trouble.is_some()
+            || self.counts.contested > 0
+            || replan::degraded_findings(&self.plan).next().is_some()
     }
 
     /// True if the machine is not as its plan describes it, and it is time to plan it again.
     fn is_replan_due(&self, now: u64) -> bool {
         now >= self.replan_at && self.watcher.needs_plan()
+    }
+
+    /// True if a vCPU that shares a CPU could have one of its own; searched when masks are compared
+    /// or a placement came or went.
+    fn finds_cpus(
+        &mut self,
+        host: &LiveHost,
+        around: Surroundings<'_, '_>,
+        id: &str,
+        due: DueCheck,
+    ) -> bool {
+        let now = SystemClock.now_ns();
+        if due == DueCheck::Glance(Extent::TaskEvents) || now < self.search_at.max(self.replan_at) {
+            return false;
+        }
+        self.search_at = now.saturating_add(replan::SEARCH_NS);
+        replan::finds_cpus(host, around, &self.plan, &self.watcher, id)
     }
 
     fn replan(
@@ -605,13 +631,13 @@ impl Placement {
         let record = journal.record();
         self.begun = (record.header.created_unix_s, record.last_supervisor());
         let guarded = match (&done, &mut self.guard) {
-            (Ok(_), Some(guard)) => guard.follow(host, &self.plan),
+            (Ok(Some(_)), Some(guard)) => guard.follow(host, &self.plan),
             (_, _) => Ok(()),
         };
         match done.and_then(|event| guarded.map(|()| event)) {
             Ok(event) => {
                 (self.replan_at, self.refused) = (0, None);
-                vec![event]
+                event.into_iter().collect()
             }
             Err(failure) => {
                 self.replan_at = SystemClock.now_ns().saturating_add(replan::AGAIN_NS);

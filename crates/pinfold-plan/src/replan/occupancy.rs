@@ -8,14 +8,11 @@ use pinfold_model::{
     VnodePlan,
 };
 
-use super::{Move, Placements, Replan, ReplanError};
+use super::{DEGRADED, Move, Placements, Replan, ReplanError};
 use crate::analysis::fit;
 use crate::cores::available::Index;
 use crate::guest::topology::flat;
 use crate::strategies::{StrategyKind, gives_own_cores, kind_of};
-
-/// How the reason of a vCPU begins for which no CPU was free.
-const DEGRADED: &str = "no CPU is free for this vCPU";
 
 /// What each vCPU of a machine keeps for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -178,3 +178,64 @@ fn policies_of_new_threads_are_those_of_their_kind() {
     assert_eq!(policies, [plan.vnodes[0].threads[0].policy; 3]);
     assert!(policies[0].is_some());
 }
+
+fn kept_by_web(cpus: &str) -> Claims {
+    let mut claims = Claims::default();
+    let owner = Owner::new(&placements::PLACEMENT, "web");
+    claims.add(&owner, set(cpus), Exclusivity::Exclusive, &Source::default());
+    claims
+}
+
+#[test]
+fn a_vcpu_without_a_cpu_of_its_own_gets_one_when_another_machine_leaves() {
+    let topology = i7_4790k().build();
+    let none = MachineChange::default();
+    for isolation in [IsolationScope::None, IsolationScope::Host] {
+        let plan = planned("low-latency", &topology, 2, isolation).unwrap();
+        let change = added(&[Role::Vcpu(2)]);
+        let full = kept_by_web("0,3,4,7");
+        let new = plan_again(&topology, &full, &plan, &change).unwrap();
+        let label = format!("{isolation}: {}", pins(&new));
+        let shared = waiting::thread_of(&new, &Role::Vcpu(2)).unwrap();
+        assert!(waiting::is_waiting(shared), "{label}: {}", shared.reason);
+        assert_eq!(waiting::give_cpus(&topology, &full, &new, &none).unwrap(), None, "{label}");
+        // The other machine keeps one core less: the vCPU has that core, and nothing else moves.
+        let less = kept_by_web("0,4");
+        let free = waiting::give_cpus(&topology, &less, &new, &none).unwrap();
+        let free = free.unwrap_or_else(|| new.clone());
+        let label = format!("{label}, then {}", pins(&free));
+        assert_eq!(cpus(&free, &Role::Vcpu(2)), set("3"), "{label}");
+        for role in [Role::Vcpu(0), Role::Vcpu(1)] {
+            assert_eq!(cpus(&free, &role), cpus(&plan, &role), "{label}: {role} stays");
+        }
+        assert_eq!(waiting::give_cpus(&topology, &less, &free, &none).unwrap(), None, "{label}");
+        assert_eq!(less.conflicts("vm", &free), [], "{label}");
+        assert_eq!(pinfold_plan::validate(&free, &topology), [], "{label}");
+    }
+}
+
+#[test]
+fn a_vcpu_whose_cpu_went_offline_gets_one_when_it_comes_back_unless_its_owner_moved_it() {
+    let full = i7_4790k().build();
+    let plan = planned("low-latency", &full, 3, IsolationScope::Host).unwrap();
+    let topology = i7_4790k().offline("2,6").build();
+    let change = MachineChange { stranded: vec![Role::Vcpu(1)], ..MachineChange::default() };
+    let others = kept_by_web("4");
+    let new = again(&topology, &plan, &change);
+    let none = MachineChange::default();
+    let vcpu = waiting::thread_of(&new, &Role::Vcpu(1)).unwrap();
+    assert!(waiting::is_degraded(vcpu), "{}", vcpu.reason);
+    // The journal keeps what `status` reports.
+    let stored = pinfold_plan::schema::to_json_line(&new);
+    let stored = pinfold_plan::schema::from_json(&stored).unwrap();
+    assert_eq!(degraded_findings(&stored).count(), 1, "{:?}", stored.findings);
+    assert_eq!(waiting::give_cpus(&topology, &others, &new, &none).unwrap(), None);
+    let back = waiting::give_cpus(&full, &others, &new, &none).unwrap().unwrap();
+    assert_eq!(cpus(&back, &Role::Vcpu(1)), set("2"), "{}", pins(&back));
+    assert_eq!(degraded_findings(&back).count(), 0);
+    assert_eq!(describe(&new, &back, &none), "vcpu(1) has CPU 2 of its own now");
+    assert_eq!((pins(&back), &back.exclusive), (pins(&plan), &plan.exclusive));
+    let moved = [(task(501), (Role::Vcpu(1), set("0")))].into_iter().collect();
+    let change = MachineChange { moved, ..none };
+    assert_eq!(waiting::give_cpus(&full, &others, &new, &change).unwrap(), None);
+}
