@@ -15,7 +15,7 @@ use std::convert::Infallible;
 
 use pinfold_host::mountinfo::{self, ControllerMount};
 use pinfold_host::proc_stat::{self, ProcStat};
-use pinfold_host::{Host, HostError, paths, process};
+use pinfold_host::{Host, HostError, paths, proc_status, process};
 use pinfold_model::{CpuSet, KeptFile, Policy, Setting, TaskId, TaskState, Tid, Undo};
 
 use crate::cpusets::{self, CPUSET, Cpusets, Hierarchy};
@@ -249,6 +249,26 @@ impl HostState<'_> {
         self.known.masks.about(&tid, || tasks::unless_gone(self.host.affinity(tid)))
     }
 
+    /// The mask that undo restores. The kernel shows a mask without the CPUs that are offline: a
+    /// thread that may run on its whole cpuset may run on them when they come online, another if
+    /// its status names them.
+    pub(crate) fn mask_to_restore(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+        let Some(mask) = self.mask(tid)? else { return Ok(None) };
+        let online = self.required_cpu_list(&paths::cpu_online())?;
+        let offline = self.required_cpu_list(&paths::cpu_present())?.difference(&online);
+        if offline.is_empty() {
+            return Ok(Some(mask));
+        }
+        if self.allowed_cpus(tid)?.is_some_and(|allowed| allowed.is_subset(&mask)) {
+            return Ok(Some(mask.union(&offline)));
+        }
+        let path = paths::process_status(tid);
+        let Some(text) = self.text(&path)? else { return Ok(None) };
+        let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
+        let hidden = status.cpus_allowed.unwrap_or_default().intersection(&offline);
+        Ok(Some(mask.union(&hidden)))
+    }
+
     /// The policy of a thread.
     pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
         self.known.policies.about(&tid, || tasks::unless_gone(self.host.policy(tid)))
@@ -276,7 +296,7 @@ impl HostState<'_> {
     pub(crate) fn task(&self, cpusets: &Cpusets, tid: Tid) -> Result<Option<TaskState>, HostError> {
         let Some(stat) = self.stat(tid)? else { return Ok(None) };
         let Some(group) = cpusets.group_of(self, tid)? else { return Ok(None) };
-        let Some(mask) = self.mask(tid)? else { return Ok(None) };
+        let Some(mask) = self.mask_to_restore(tid)? else { return Ok(None) };
         let Some(policy) = self.policy(tid)? else { return Ok(None) };
         Ok(Some(TaskState {
             task: stat.task(),

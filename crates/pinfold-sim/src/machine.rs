@@ -144,6 +144,22 @@ impl Machine {
         }
     }
 
+    /// The mask in a task's status: in the root cpuset of v2 it has the CPUs that are offline
+    /// (`cpuset_cpus_allowed`).
+    pub(super) fn mask_in_status(&self, held: &TaskGroups) -> CpuSet {
+        let mask = self.mask(held);
+        let hierarchy = &self.hierarchies[self.cpuset_index];
+        if held.task.is_unmovable()
+            || hierarchy.version == CgroupVersion::V1
+            || held.groups[self.cpuset_index] != "/"
+        {
+            return mask;
+        }
+        let offline = self.possible.difference(&self.online);
+        let asked = held.task.asked.as_ref().unwrap_or(&self.possible);
+        mask.union(&asked.intersection(&offline))
+    }
+
     pub(super) fn set_affinity(&mut self, tid: Tid, mask: &CpuSet) -> Result<(), Errno> {
         let held = self.tasks.get(&tid).ok_or(Errno::SRCH)?;
         if held.task.is_unmovable() {

@@ -73,7 +73,7 @@ impl Machine {
         let threads = self.threads_of(held.task.tgid).len();
         let text = match file {
             "stat" => held.task.stat(threads),
-            "status" => held.task.status(threads, &self.mask(held), &self.mems),
+            "status" => held.task.status(threads, &self.mask_in_status(held), &self.mems),
             "comm" => format!("{}\n", held.task.comm),
             "sched" => held.task.sched(threads),
             "schedstat" => held.task.schedstat_text(),

@@ -4,7 +4,8 @@
 //! an empty one. Since 6.2 it remembers the requested mask; a thread that never requested one
 //! follows its cpuset. User space cannot read which of the two is the case. So where the original
 //! mask was the whole cpuset, undo requests all possible CPUs: the thread then follows its cpuset
-//! again.
+//! again. The original contains the CPUs that were offline then, so that this is so even if they
+//! have come online since.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +89,16 @@ pub(super) fn revert(
     {
         return set(past, task, original, &allowed);
     }
-    Ok(Reverted::Changed(report_change(task, &now, original)))
+    Ok(if is_whole(&now, &allowed, original) {
+        Reverted::Nothing
+    } else {
+        Reverted::Changed(report_change(task, &now, original))
+    })
+}
+
+/// True if a thread has its whole cpuset, as before, with other CPUs offline or in its cpuset.
+fn is_whole(now: &CpuSet, allowed: &CpuSet, original: &CpuSet) -> bool {
+    now == allowed && allowed.is_subset(original)
 }
 
 /// Restores a mask that the managing program replaced by a planned one or by the whole cpuset.
@@ -183,7 +193,11 @@ pub(super) fn restore_moved(
         let may_be_short = matches!(set, Reverted::Restored) && *mask != allowed;
         return if may_be_short { as_it_was_shown(past, task, mask) } else { Ok(set) };
     }
-    Ok(Reverted::Changed(report_change(task, &now, mask)))
+    Ok(if is_whole(&now, &allowed, mask) {
+        Reverted::Nothing
+    } else {
+        Reverted::Changed(report_change(task, &now, mask))
+    })
 }
 
 /// The kernel hides offline CPUs in every mask. A kernel thread whose mask may have included such a
@@ -254,7 +268,7 @@ fn set(
     allowed: &CpuSet,
 ) -> Result<Reverted, HostError> {
     let asked = match &past.possible {
-        Some(possible) if past.masks_survive && mask == allowed => possible,
+        Some(possible) if past.masks_survive && allowed.is_subset(mask) => possible,
         Some(_) | None => mask,
     };
     if tasks::unless_gone(past.host.set_affinity(task.tid, asked))?.is_none() {

@@ -123,20 +123,24 @@ impl<'a> StepBuilder<'a> {
         mask: &CpuSet,
         reason: impl FnOnce() -> String,
     ) -> Result<(), ApplyError> {
-        let Some(original) = self.state.mask(task.tid)? else {
+        let Some(now) = self.state.mask(task.tid)? else {
             self.add_gone(task);
             return Ok(());
         };
-        if original == *mask {
+        if now == *mask {
             return Ok(());
         }
-        if original.is_subset(mask) {
+        if now.is_subset(mask) {
             let allowed = self.state.allowed_cpus(task.tid)?;
-            if allowed.is_some_and(|allowed| mask.intersection(&allowed) == original) {
-                self.find(actuators::report_narrowed(task, mask, &original));
+            if allowed.is_some_and(|allowed| mask.intersection(&allowed) == now) {
+                self.find(actuators::report_narrowed(task, mask, &now));
                 return Ok(());
             }
         }
+        let Some(original) = self.state.mask_to_restore(task.tid)? else {
+            self.add_gone(task);
+            return Ok(());
+        };
         let change = Change::SetAffinity { task, mask: mask.clone() };
         self.step(change, Undo::SetAffinity { task, original }, reason());
         Ok(())
@@ -168,7 +172,7 @@ impl<'a> StepBuilder<'a> {
         }
         let mut masks = Vec::new();
         for task in followers {
-            let mask = self.state.mask(task.tid)?;
+            let mask = self.state.mask_to_restore(task.tid)?;
             masks.extend(mask.map(|mask| (*task, mask)));
         }
         let setting = Box::new(kept.setting.clone());

@@ -124,6 +124,23 @@ fn what_is_given_all_has_pus_that_come_later() {
     assert_eq!(case.host.read(&effective).unwrap(), b"0-7\n");
 }
 
+/// A CPU that was offline during `apply` comes online before `undo`.
+#[test]
+fn undo_restores_pus_that_were_offline_at_apply() {
+    for (case, untouched) in cases().into_iter().zip(cases()) {
+        let what = label(&case);
+        let bench = Bench::new();
+        case.host.set_online(&set("0-6"));
+        untouched.host.set_online(&set("0-6"));
+        bench.apply(&case).unwrap_or_else(|error| panic!("{what}: {error}"));
+        case.host.set_online(&set("0-7"));
+        untouched.host.set_online(&set("0-7"));
+        let report = bench.undo(&case);
+        assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
+        assert_same(&untouched.host.snapshot(), &case.host, &what);
+    }
+}
+
 /// What happens on a host while a plan is in force.
 fn live_on(host: &SimHost, seed: u32) {
     let fork = |parent: u32, child: u32| assert!(host.fork(Tid(parent), Tid(child)));
