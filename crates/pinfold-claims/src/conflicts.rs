@@ -93,8 +93,8 @@ impl Claims {
         self.add(owner, rest, Exclusivity::Shared, &source);
     }
 
-    /// The claims of all but machines of these names, as far as they do not run, and the pools of
-    /// those machines.
+    /// The claims of all but machines of these names and their pools. A machine that runs is
+    /// another one, unless [`Claims::with_own_names`] says that it is the same.
     #[must_use]
     pub fn without_names(&self, names: &[&str]) -> Vec<&Claim> {
         let is_own = |claim: &&Claim| {
@@ -106,9 +106,29 @@ impl Claims {
         self.known
             .iter()
             .filter(|claim: &&Claim| {
-                (claim.active || !is_own(claim)) && !managers.contains(&claim.owner.kind)
+                let is_other = claim.active && !self.are_names_own;
+                (is_other || !is_own(claim)) && !managers.contains(&claim.owner.kind)
             })
             .collect()
+    }
+
+    /// A note for each running machine that is planned again under one of these names.
+    #[must_use]
+    pub fn planned_again(&self, names: &[&str]) -> Vec<Finding> {
+        let mut machines: BTreeMap<&str, CpuSet> = BTreeMap::new();
+        for claim in self.known.iter().filter(|claim| claim.active && self.are_names_own) {
+            let name = claim.owner.name.as_str();
+            if claim.owner.kind.sort == OwnerSort::Machine && names.contains(&name) {
+                machines.entry(name).or_default().add(&claim.cpus);
+            }
+        }
+        let findings = machines.into_iter().map(|(name, cpus)| {
+            let text = format!(
+                "{name} is running; this is a new plan for it, which may use its CPUs {cpus} again"
+            );
+            Finding::note("claims", text).with_hint("give another machine another name")
+        });
+        findings.collect()
     }
 
     /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one

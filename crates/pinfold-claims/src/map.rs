@@ -27,6 +27,8 @@ pub struct Claims {
     pub(crate) unreadable: Vec<String>,
     /// What could not be read or parsed.
     pub(crate) findings: Vec<Finding>,
+    /// True if a running machine with a name of a new plan is the machine that is planned.
+    pub(crate) are_names_own: bool,
 }
 
 /// How each CPU of a host is used, by the active claims.
@@ -127,6 +129,13 @@ impl Claims {
     #[must_use]
     pub fn without(&self, id: &str) -> Self {
         self.filter(|claim| claim.owner.journal.as_deref() != Some(id))
+    }
+
+    /// The same claims for a plan in which a name means the running machine of that name. Without
+    /// this, another user's machine may have the name of one that starts.
+    #[must_use]
+    pub fn with_own_names(self) -> Self {
+        Self { are_names_own: true, ..self }
     }
 
     pub(crate) fn filter(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {

@@ -149,6 +149,7 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
     let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
     let conflicts = claims.conflicts(&names.join(", "), plan);
+    plan.findings.extend(claims.planned_again(&names));
     plan.findings.extend(avoided);
     plan.findings.extend(conflicts);
     for id in claims.unreadable() {

@@ -45,6 +45,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         Some(input) => claims::of_input(&host, input),
         None => common::claims(&arguments.placement, &host, state)?,
     };
+    let claims = claims.with_own_names();
     let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
     let own = arguments.input.is_none().then_some(&host);
     let knobs = common::knobs(&arguments.placement, own, &topology)?;

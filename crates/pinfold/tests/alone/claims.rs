@@ -72,6 +72,24 @@ fn plans_avoid_what_others_own_unless_told_otherwise() {
     }
 }
 
+/// Its CPUs are not those of another machine, and the plan says whose they are.
+#[test]
+fn a_plan_for_a_running_machine_may_use_its_cpus() {
+    let _turn = take_turn();
+    let path = example("several-machines");
+    let plan = |name: &str| {
+        let vm = format!("name={name},vcpus=2");
+        json(&["plan", "-s", "compact", "--vm", &vm, "--json", "--input", &path])
+    };
+    let again = plan("web");
+    assert_eq!(again["vnodes"][0]["threads"][0]["pus"], "0");
+    let text = again["findings"].to_string();
+    assert!(text.contains("web is running") && text.contains("its CPUs 0-5 again"), "{text}");
+    assert!(!text.contains("used by web"), "{text}");
+    let other = plan("new").to_string();
+    assert!(other.contains("web (libvirt domain, process 2201)") && !other.contains("is running"), "{other}");
+}
+
 fn subjects(plan: &Value) -> Vec<String> {
     let findings = plan["findings"].as_array().expect("an array").iter();
     findings.filter_map(|one| one["subject"].as_str().map(str::to_owned)).collect()
