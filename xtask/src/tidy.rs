@@ -4,6 +4,7 @@
 //! kernel paths in one file · no disabled lints · scrubbed fixtures · short ARCHITECTURE.md.
 
 mod cycles;
+mod lists;
 mod names;
 mod style;
 mod tokens;
@@ -182,6 +183,7 @@ fn check(root: &Path, counts: &mut style::Counts) -> Vec<String> {
         };
         if name.ends_with(".rs") {
             source(&name, &text, &mut broken);
+            lists::check(&name, &text, &mut broken);
             counts.add(&name, &text, &mut broken);
         } else if name.ends_with(".c") || name.ends_with(".h") {
             length(&name, &text, &mut broken);
@@ -459,7 +461,8 @@ mod tests {
             if files.is_empty() || files.iter().any(|path| path.is_dir()) {
                 continue;
             }
-            let text: String = files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+            let text: String =
+                files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
             for name in row.split('`').skip(1).step_by(2) {
                 let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
                 let is_code = name.contains("::") || name.chars().any(|c| c.is_ascii_uppercase());

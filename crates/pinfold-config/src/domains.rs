@@ -22,7 +22,9 @@ use crate::requests;
 use crate::value::{self, Value, ValueKind};
 
 const FILE: &[&str] = &["default", "domain"];
-const SETTINGS: &[&str] = &["place", "strategy", "prefer", "isolate", "emulator", "avoid", "knobs"];
+/// The keys of a row, except its `name`, and of `[default]`.
+pub const SETTINGS: &[&str] =
+    &["place", "strategy", "prefer", "isolate", "emulator", "avoid", "knobs"];
 
 /// How a domain is placed; `None` where the file does not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

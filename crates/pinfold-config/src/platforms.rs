@@ -31,8 +31,10 @@ use crate::value::{self, Value, ValueKind};
 pub use csv::{load, profile, to_csv};
 pub use locate::{place_of, place_of_key};
 
-const PLATFORM: &[&str] = &["share-housekeeping", "method", "vnode"];
-const VNODE: &[&str] = &[
+/// The keys of a platform file.
+pub const PLATFORM: &[&str] = &["share-housekeeping", "method", "vnode"];
+/// The keys of a `[[vnode]]`.
+pub const VNODE: &[&str] = &[
     "name",
     "cores",
     "speed",

@@ -36,6 +36,9 @@ pub struct StartRequest {
 }
 
 impl StartRequest {
+    /// The attributes of the element.
+    pub const ATTRIBUTES: [&str; 3] = [STRATEGY, PREFER, EMULATOR];
+
     /// Parses the metadata of a domain file; `None` if they ask for no placement.
     ///
     /// # Errors
@@ -66,8 +69,7 @@ impl StartRequest {
 }
 
 fn request(element: Node<'_, '_>) -> Result<StartRequest, DomainError> {
-    let known = [STRATEGY, PREFER, EMULATOR];
-    let strange = element.attributes().find(|one| !known.contains(&one.name()));
+    let strange = element.attributes().find(|one| !StartRequest::ATTRIBUTES.contains(&one.name()));
     if let Some(strange) = strange {
         let text = format!("<placement> of Pinfold has no attribute {:?}", strange.name());
         return Err(faulty(element, text));

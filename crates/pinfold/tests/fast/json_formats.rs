@@ -47,18 +47,62 @@ fn formats(text: &str, quote: char) -> impl Iterator<Item = String> {
     text.split(quote).filter(|part| is_format(part)).map(str::to_owned)
 }
 
-/// Adds the formats of the sources below a folder, without tests.
-fn add_formats_below(folder: &str, found: &mut BTreeSet<String>) {
+/// A source of the product, without its tests.
+struct Source {
+    path: String,
+    text: String,
+}
+
+/// Adds the sources below a folder.
+fn add_sources_below(folder: &str, found: &mut Vec<Source>) {
     for name in files::list(folder).expect("a folder") {
         let path = format!("{folder}/{name}");
         if files::is_dir(&path) && name != "tests" {
-            add_formats_below(&path, found);
+            add_sources_below(&path, found);
         } else if name.ends_with(".rs") && name != "tests.rs" {
             let text = files::read_text(&path).expect("text");
-            let product = text.split("\nmod tests {").next().expect("a first part");
-            found.extend(formats(product, '"'));
+            let text = text.split("\nmod tests {").next().expect("a first part").to_owned();
+            found.push(Source { path, text });
         }
     }
+}
+
+/// The sources of all crates.
+fn sources() -> Vec<Source> {
+    let mut found = Vec::new();
+    for name in files::list(&format!("{ROOT}/crates")).expect("the crates") {
+        add_sources_below(&format!("{ROOT}/crates/{name}/src"), &mut found);
+    }
+    found
+}
+
+/// The keys that a source writes: fields of its types with `Serialize`, keys in `json!`.
+fn keys_of_source(text: &str) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    let (mut is_written, mut is_type, mut attribute) = (false, false, "");
+    for line in text.lines().map(str::trim).filter(|line| !line.starts_with("//")) {
+        let words = line.strip_prefix("pub ").or_else(|| line.split_once(") ").map(|two| two.1));
+        let words = words.unwrap_or(line);
+        if line.starts_with("#[derive(") {
+            is_written = line.contains("Serialize");
+        } else if line.starts_with("#[serde(") {
+            attribute = line;
+        } else if words.starts_with("struct ") {
+            is_type = is_written && line.ends_with('{');
+        } else if line == "}" {
+            (is_written, is_type) = (false, false);
+        } else if let Some((field, _)) = words.split_once(": ").filter(|_| is_type) {
+            let renamed =
+                attribute.split_once("rename = \"").and_then(|two| two.1.split('"').next());
+            let key = renamed.unwrap_or(field.trim_start_matches("r#"));
+            keys.extend((!attribute.contains("flatten")).then(|| key.to_owned()));
+            attribute = "";
+        }
+        let quoted: Vec<&str> = line.split('"').skip(1).collect();
+        let pairs = quoted.windows(2).step_by(2).filter(|pair| pair[1].starts_with(": "));
+        keys.extend(pairs.map(|pair| pair[0].to_owned()));
+    }
+    keys
 }
 
 /// The part of the page below the heading of a format.
@@ -115,10 +159,9 @@ fn check(page: &str, document: &Value, command: &str) {
 
 #[test]
 fn the_page_has_the_formats_of_the_product() {
-    let mut product = BTreeSet::new();
-    for name in files::list(&format!("{ROOT}/crates")).expect("the crates") {
-        add_formats_below(&format!("{ROOT}/crates/{name}/src"), &mut product);
-    }
+    let sources = sources();
+    let product = sources.iter().flat_map(|source| formats(&source.text, '"'));
+    let product: BTreeSet<String> = product.collect();
     let page = page();
     let documented: BTreeSet<String> = formats(&page, '`').collect();
     assert_eq!(product, documented, "left: crates/*/src, right: docs/json.md");
@@ -140,4 +183,28 @@ fn the_page_has_the_keys_that_the_program_prints() {
         let document = output.json();
         check(&page, &document, command);
     }
+}
+
+#[test]
+fn the_page_has_the_keys_that_the_sources_write() {
+    let page = page();
+    let (_, shared) = page.split_once("\n## Shared objects\n").expect("shared objects");
+    let shared = shared.split("\n## ").next().expect("a first part");
+    let (mut count, mut missing) = (0, Vec::new());
+    for Source { path, text } in sources() {
+        // Earlier versions are read, not written.
+        let formats = formats(&text, '"').filter(|one| page.contains(&format!("\n### {one}\n")));
+        let formats: BTreeSet<String> = formats.collect();
+        let sections = formats.iter().map(|format| section(&page, format));
+        let known = sections.chain([shared]).flat_map(keys_of_page).chain(["format"]);
+        let known: BTreeSet<&str> = known.collect();
+        let keys = keys_of_source(&text);
+        if !formats.is_empty() {
+            let unknown = keys.iter().filter(|key| !known.contains(key.as_str()));
+            missing.extend(unknown.map(|key| format!("{path}: {key} of {formats:?}")));
+            count += keys.len();
+        }
+    }
+    assert!(missing.is_empty(), "docs/json.md does not have {missing:#?}");
+    assert!(count > 200, "only {count} keys were found");
 }

@@ -4,7 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::common::{ROOT, split_words};
 use clap::{Command, error::ErrorKind};
+use pinfold_claims::owners::OWNERS;
+use pinfold_config::{domains, platforms};
 use pinfold_host::files;
+use pinfold_model::{Method, ROLES};
+use pinfold_plan::domain_file::StartRequest;
+use pinfold_probe::gaps::Cause;
+use pinfold_probe::profile;
 
 #[path = "../../src/cli/mod.rs"]
 #[expect(dead_code, reason = "only the definition is tested, not the parsed values")]
@@ -325,37 +331,92 @@ fn each_help_is_short_and_its_examples_are_commands() {
     }
 }
 
-/// The names between backticks in the first column of a page's tables.
-fn rows_of(page: &str) -> BTreeSet<String> {
-    let text = files::read_text(&format!("{ROOT}/{page}")).unwrap();
-    let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    cells.flat_map(spans).map(str::to_owned).collect()
+/// The part of a page below a heading, or the page.
+fn part_of(place: &str) -> String {
+    let (name, heading) = place.split_once('#').unwrap_or((place, ""));
+    let text = page(name).text;
+    let mut lines = text.lines();
+    let is_heading =
+        |line: &str| line.starts_with('#') && link_target(line.trim_start_matches('#')) == heading;
+    if heading.is_empty() {
+        return text;
+    }
+    assert!(lines.by_ref().any(is_heading), "there is no heading {place}");
+    lines.take_while(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
+}
+
+/// Asserts that a page, or the part below a heading, has these names between backticks.
+#[track_caller]
+fn assert_named<'n>(place: &str, names: impl IntoIterator<Item = &'n str>) {
+    let text = part_of(place);
+    let known: BTreeSet<&str> = spans(&text).iter().map(|span| span.trim_matches('"')).collect();
+    let missing: Vec<&str> = names.into_iter().filter(|name| !known.contains(name)).collect();
+    assert!(missing.is_empty(), "{place} does not have {missing:?} between backticks");
 }
 
 #[test]
-fn the_tables_have_a_row_for_each_format_method_and_check() {
-    let formats = pinfold_emit::FORMATS.iter().map(|format| format.name);
-    let emit = rows_of("docs/emit.md");
-    formats.for_each(|name| assert!(emit.contains(name), "docs/emit.md has no row {name}"));
-    let emulation = rows_of("docs/emulation.md");
-    for method in pinfold_model::Method::ALL {
-        assert!(
-            emulation.contains(method.name()),
-            "docs/emulation.md has no row {}",
-            method.name()
-        );
-    }
-    let (checks, folder) = (rows_of("docs/check.md"), "crates/pinfold-lint/src/text");
+fn the_pages_have_each_format_method_and_check() {
+    assert_named("docs/emit.md", pinfold_emit::FORMATS.iter().map(|format| format.name));
+    assert_named("docs/emulation.md", Method::ALL.map(Method::name));
+    assert_named("docs/platforms.md", Method::ALL.map(Method::name));
+    let folder = "crates/pinfold-lint/src/text";
     let mut count = 0;
     for file in files::list(&format!("{ROOT}/{folder}")).unwrap() {
         let text = files::read_text(&format!("{ROOT}/{folder}/{file}")).unwrap();
         for call in text.split("Words::new(").skip(1) {
             let name = call.split(',').next().unwrap_or_default();
-            for name in name.split('"').skip(1).step_by(2) {
-                assert!(checks.contains(name), "docs/check.md has no row {name} ({file})");
-                count += 1;
-            }
+            let names: Vec<&str> = name.split('"').skip(1).step_by(2).collect();
+            count += names.len();
+            assert_named("docs/check.md", names);
         }
     }
     assert!(count > 50, "only {count} checks were found");
+}
+
+#[test]
+fn the_pages_have_each_kind_of_owner_role_and_key() {
+    let kinds = OWNERS.iter().flat_map(|row| row.kinds).map(|kind| kind.name);
+    let kinds: Vec<&str> = kinds.collect();
+    for place in ["docs/json.md#pinfold-claims1", "docs/how-to/kubernetes-ovs.md"] {
+        assert_named(place, kinds.iter().copied());
+    }
+    for place in ["docs/requests.md#pins-by-hand", "docs/glossary.md", "docs/metrics.md"] {
+        assert_named(place, ROLES.map(|role| role.name));
+    }
+    let hook = "docs/how-to/libvirt-hook.md";
+    assert_named(hook, domains::SETTINGS.iter().copied().chain(["name"]));
+    assert_named(hook, StartRequest::ATTRIBUTES);
+    assert_named("docs/platforms.md", platforms::VNODE.iter().copied());
+    assert_named(
+        "docs/platforms.md",
+        platforms::PLATFORM.iter().copied().filter(|key| *key != "vnode"),
+    );
+}
+
+#[test]
+fn the_pages_have_each_cause_and_kind_of_work() {
+    for place in ["docs/gaps.md", "docs/metrics.md"] {
+        assert_named(place, Cause::WORDS);
+    }
+    for place in ["docs/json.md#pinfold-profile1", "docs/how-to/another-machine.md"] {
+        assert_named(place, profile::Kind::ALL.map(profile::Kind::name));
+    }
+}
+
+#[test]
+fn each_benchmark_of_pinload_has_a_line_and_a_short_run() {
+    let main = files::read_text(&format!("{ROOT}/pinload/src/main.c")).unwrap();
+    let rows = main.lines().filter_map(|line| line.trim().strip_prefix("{\"")?.split('"').next());
+    let rows: Vec<&str> = rows.collect();
+    assert!(rows.len() > 15, "{rows:?}");
+    let readme = page("pinload/README.md").text;
+    let runs = files::read_text(&format!("{ROOT}/fixtures/pinload-runs.txt")).unwrap();
+    for row in rows {
+        let has_line = readme.lines().any(|line| line.starts_with(&format!("pinload {row} ")));
+        assert!(has_line, "pinload/README.md has no line of {row}");
+        let mut commands = runs.lines().filter_map(|line| line.split(' ').nth(1));
+        // It serves a host, and runs nothing by itself.
+        let is_run = row == "agent" || commands.any(|command| command == row);
+        assert!(is_run, "fixtures/pinload-runs.txt has no run of {row}");
+    }
 }
