@@ -214,6 +214,8 @@ struct Placement {
     conflicts: Vec<Finding>,
     watcher: Watcher,
     guard: Option<Guard>,
+    // True if no placement has a guard.
+    may_wait: bool,
     counts: Counts,
     sampler: Sampler,
     trouble: Option<String>,
@@ -319,6 +321,7 @@ impl WatcherState<'_> {
                     conflicts: Vec::new(),
                     watcher,
                     guard,
+                    may_wait: false,
                     counts,
                     sampler: Sampler::default(),
                     trouble: None,
@@ -384,7 +387,10 @@ impl WatcherState<'_> {
     /// Runs the checks that are due.
     fn look(&mut self) {
         let mut over = Vec::new();
+        // A guard takes its policies back if this thread waits longer than it allows.
+        let may_wait = self.placements.values().all(|placement| placement.guard.is_none());
         for (id, placement) in &mut self.placements {
+            placement.may_wait = may_wait;
             let before = placement.looks;
             let (fate, events) = match placement.look(self.host, self.around, id, &mut self.tellers)
             {
@@ -622,12 +628,14 @@ impl Placement {
         around: Surroundings<'_, '_>,
         journal: &mut Journal<'_>,
     ) -> Vec<WatchEvent> {
-        // A libvirt that is only slow would fail the plan, and then its undo: it gets its usual time
-        // where no real-time policy waits for a heartbeat.
-        let patient = if self.guard.is_none() { host::live().ok() } else { None };
-        let host = patient.as_ref().unwrap_or(host);
         let (plan, watcher) = (&mut self.plan, &mut self.watcher);
-        let done = replan::follow_change(host, around, plan, watcher, journal);
+        // A libvirt that is only slow would fail the plan, and then its undo: it gets its usual time.
+        let done = if self.may_wait {
+            host::live()
+                .and_then(|host| replan::follow_change(&host, around, plan, watcher, journal))
+        } else {
+            replan::follow_change(host, around, plan, watcher, journal)
+        };
         let record = journal.record();
         self.begun = (record.header.created_unix_s, record.last_supervisor());
         let guarded = match (&done, &mut self.guard) {

@@ -20,6 +20,8 @@ use crate::message::say;
 const WINDOW_NS: u64 = 15_000_000_000;
 /// Pause while there is nothing to observe (ns).
 const PAUSE_NS: u64 = 1_000_000_000;
+/// Pause after the kernel refused to load the programs (ns).
+const AGAIN_NS: u64 = 60_000_000_000;
 /// Upper bounds of the histogram: powers of two of a nanosecond, from 66 µs to 1.07 s.
 const BOUNDS: [u32; 8] = [16, 18, 20, 22, 24, 26, 28, 30];
 /// Time of a gap that no part explains.
@@ -116,11 +118,7 @@ impl GapMetrics {
         let host = LiveHost::new()?;
         let sums = Arc::new(Mutex::new(Sums::default()));
         let shared = Arc::clone(&sums);
-        thread::spawn(move || {
-            if let Err(why) = observe(&host, &shared, over_ns) {
-                say(&format!("warning: no metrics of gaps: {why}"));
-            }
-        });
+        thread::spawn(move || observe(&host, &shared, over_ns));
         Ok(Self(sums))
     }
 
@@ -135,16 +133,26 @@ impl GapMetrics {
     }
 }
 
-fn observe(host: &LiveHost, sums: &Mutex<Sums>, over_ns: u64) -> Result<(), String> {
+/// Observes until the process ends. An error is reported once, and tried again.
+fn observe(host: &LiveHost, sums: &Mutex<Sums>, over_ns: u64) -> ! {
+    let mut reported = None;
     loop {
-        let threads = sums.lock().map_err(|error| error.to_string())?.threads.clone();
+        let threads = sums.lock().unwrap_or_else(PoisonError::into_inner).threads.clone();
         match observe_once(host, &threads, over_ns) {
             Ok(report) => {
-                sums.lock().map_err(|error| error.to_string())?.add(&report, &threads);
+                sums.lock().unwrap_or_else(PoisonError::into_inner).add(&report, &threads);
+                reported = None;
             }
             // There is none, or all have ended.
             Err(GapsError::Watch(_)) => SystemClock.sleep_ns(PAUSE_NS),
-            Err(error @ GapsError::Unavailable { .. }) => return Err(error.to_string()),
+            Err(error @ GapsError::Unavailable { .. }) => {
+                let why = error.to_string();
+                if reported.as_ref() != Some(&why) {
+                    say(&format!("warning: no metrics of gaps: {why}"));
+                }
+                reported = Some(why);
+                SystemClock.sleep_ns(AGAIN_NS);
+            }
         }
     }
 }

@@ -87,7 +87,10 @@ fn a_plan_for_a_running_machine_may_use_its_cpus() {
     assert!(text.contains("web is running") && text.contains("its CPUs 0-5 again"), "{text}");
     assert!(!text.contains("used by web"), "{text}");
     let other = plan("new").to_string();
-    assert!(other.contains("web (libvirt domain, process 2201)") && !other.contains("is running"), "{other}");
+    assert!(
+        other.contains("web (libvirt domain, process 2201)") && !other.contains("is running"),
+        "{other}"
+    );
 }
 
 fn subjects(plan: &Value) -> Vec<String> {
