@@ -224,7 +224,8 @@ fn role_status(
     let found = if alive { tasks::unless_gone(host.affinity(task.tid))? } else { None };
     let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };
     let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
-    let planned = (!is_stray(plan, role)).then(|| thread.pus.clone());
+    let pus = plan.moved_to(task).unwrap_or(&thread.pus);
+    let planned = (!is_stray(plan, role)).then(|| pus.clone());
     let mask_ok = match (&planned, &found) {
         (Some(planned), Some(found)) => {
             found == planned || is_narrowed(host, task, role, planned, found)?

@@ -32,7 +32,7 @@ pub struct Target {
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.
     pub roll: Option<ThreadList>,
-    /// Threads that stay where another program moved them.
+    /// Threads that stay where another program moved them, although the plan does not say so.
     pub left: BTreeSet<TaskId>,
     /// What libvirt has as the CPUs of its threads, where a plan sets masks behind its back.
     pub pins: Vec<RecordedPin>,

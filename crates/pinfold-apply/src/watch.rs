@@ -540,7 +540,7 @@ impl Watcher {
             }
             chosen.push(Chosen { task, step, clue });
         }
-        self.leave_single_threads(&present);
+        self.separate_single_threads(&present);
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
         }

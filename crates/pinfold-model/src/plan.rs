@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{CpuSet, Finding, IsolationScope, NodeId, Policy, PolicyRequest, Role, Speed, Tuning};
+use crate::{
+    CpuSet, Finding, IsolationScope, NodeId, Policy, PolicyRequest, Role, Speed, TaskId, Tuning,
+};
 
 /// Where the threads of one role run, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,6 +195,9 @@ pub struct Plan {
     /// CPUs that the request avoids or keeps free: a later plan of the machine gives them to no new
     /// thread.
     pub avoid_pus: CpuSet,
+    /// Threads of a machine that its owner moved away from the others of their role, with their
+    /// CPUs: they stay there.
+    pub moved: Vec<(TaskId, CpuSet)>,
     /// Reason for the choice of housekeeping CPUs.
     pub housekeeping_reason: String,
     /// Interrupt affinity of the devices that the request names.
@@ -270,6 +275,11 @@ impl fmt::Display for NotSingle {
 impl std::error::Error for NotSingle {}
 
 impl Plan {
+    /// The CPUs to which the owner of the machine moved a single thread.
+    pub fn moved_to(&self, task: TaskId) -> Option<&CpuSet> {
+        self.moved.iter().find(|(moved, _)| *moved == task).map(|(_, cpus)| cpus)
+    }
+
     /// Sets the policy of the threads with a role, in the vnode of this name or in all.
     ///
     /// # Errors

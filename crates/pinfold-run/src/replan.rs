@@ -11,8 +11,8 @@ mod waiting;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{Journal, Journals, MachineChange, Target, WatchEvent, Watcher};
-use pinfold_host::LiveHost;
 use pinfold_host::files::StateDir;
+use pinfold_host::{LiveHost, process};
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Role, TaskId, Tid, Topology};
 use pinfold_plan::replan::{Change, Placements, Replan, replan};
@@ -86,6 +86,12 @@ pub fn follow_change(
     if change.is_empty() && new == *plan {
         return Ok(None);
     }
+    let mut new = new;
+    for (task, _) in &plan.moved {
+        if !process::task_alive(host, *task)? {
+            new.moved.retain(|(moved, _)| moved != task);
+        }
+    }
     let what = describe(plan, &new, change);
     let moves = count_moves(plan, &new, change);
     let former = watcher.target().clone();
@@ -131,7 +137,9 @@ fn left_alone(
     let stays =
         |role: &Role| cpus_of(plan, role).is_some_and(|cpus| cpus_of(new, role) == Some(cpus));
     let tasks = target.threads.iter();
-    let tasks = tasks.filter(|(task, role)| stays(role) || change.moved.contains_key(task));
+    let is_moved =
+        |task: &TaskId| change.moved.contains_key(task) || change.singles.contains_key(task);
+    let tasks = tasks.filter(|(task, role)| stays(role) || is_moved(task));
     target.left.iter().copied().chain(tasks.map(|(task, _)| *task)).collect()
 }
 
@@ -150,6 +158,14 @@ fn adopt_moves(plan: &Plan, change: &MachineChange) -> Plan {
             thread.policy = Some(*policy);
         }
     }
+    new.moved
+        .retain(|(task, _)| !change.singles.contains_key(task) && !change.moved.contains_key(task));
+    let vnode = plan.vnodes.first();
+    let is_apart = |role: &Role, cpus: &CpuSet| {
+        vnode.and_then(|vnode| vnode.thread(role)).is_none_or(|thread| thread.pus != *cpus)
+    };
+    let singles = change.singles.iter().filter(|(_, (role, cpus))| is_apart(role, cpus));
+    new.moved.extend(singles.map(|(task, (_, cpus))| (*task, cpus.clone())));
     new
 }
 
@@ -300,6 +316,10 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
     }
     for (role, cpus) in change.moved.values() {
         parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));
+    }
+    for (task, (role, cpus)) in &change.singles {
+        let (tid, cpus) = (task.tid, pus_text(cpus));
+        parts.push(format!("thread {tid} ({role}) stays on {cpus}, where its owner moved it"));
     }
     parts.join("; ")
 }

@@ -192,6 +192,7 @@ pub fn any_plan() -> impl Strategy<Value = Plan> {
             exclusive,
             isolation,
             avoid_pus: pinfold_model::CpuSet::new(),
+            moved: Vec::new(),
             housekeeping_reason,
             findings,
         }

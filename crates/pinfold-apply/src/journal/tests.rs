@@ -128,6 +128,7 @@ fn host() -> (SimHost, Plan, Target) {
         exclusive: CpuSet::parse_list("1").unwrap(),
         isolation: IsolationScope::Own,
         avoid_pus: pinfold_model::CpuSet::new(),
+        moved: Vec::new(),
         housekeeping_reason: String::new(),
         findings: Vec::new(),
     };

@@ -20,24 +20,28 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
             builder.find(tasks::no_place(*task, role));
         }
         let Some(thread) = builder.vnode.thread(role) else { continue };
-        if may_not_have(builder, *task, &thread.pus)? {
+        let plan = builder.plan;
+        let moved = plan.moved_to(*task);
+        let pus = moved.unwrap_or(&thread.pus);
+        if may_not_have(builder, *task, pus)? {
             let text = format!(
-                "thread {} of another process, which serves a device, stays where it is: CPUs {} \
+                "thread {} of another process, which serves a device, stays where it is: CPUs {pus} \
                  are only for the machine's own process",
-                task.tid, thread.pus
+                task.tid
             );
             builder.find(Finding::note("threads", text));
             continue;
         }
         // Without cgroups, libvirt sets the emulator's mask for the first thread only.
         let is_first = *role != Role::Emulator || *task == builder.vm;
-        match builder.target.setting_for(role).filter(|_| is_first) {
+        match builder.target.setting_for(role).filter(|_| is_first && moved.is_none()) {
             Some(kept) => {
                 let followers = followers(role, &threads);
                 builder.setting(kept, &[*task], &followers, ask)?;
             }
             None => {
-                builder.affinity(*task, &thread.pus, || format!("{role}: {}", thread.reason))?;
+                let reason = moved.map_or(thread.reason.as_str(), |_| "moved there by its owner");
+                builder.affinity(*task, pus, || format!("{role}: {reason}"))?;
             }
         }
         if let Some(policy) = thread.policy {

@@ -18,6 +18,8 @@ pub struct MachineChange {
     pub stranded: Vec<Role>,
     /// Threads that the owner moved, with their present CPUs.
     pub moved: BTreeMap<TaskId, (Role, CpuSet)>,
+    /// Threads that the owner moved away from the others of their role, with their present CPUs.
+    pub singles: BTreeMap<TaskId, (Role, CpuSet)>,
     /// Threads whose policy the owner changed, with the present one.
     pub policies: BTreeMap<TaskId, (Role, Policy)>,
 }
@@ -26,7 +28,10 @@ impl MachineChange {
     /// True if the plan describes the machine.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.is_only_of_owner() && self.moved.is_empty() && self.policies.is_empty()
+        self.is_only_of_owner()
+            && self.moved.is_empty()
+            && self.singles.is_empty()
+            && self.policies.is_empty()
     }
 
     /// True if the machine has the threads and CPUs of its plan.
@@ -101,6 +106,7 @@ impl Changes {
             return self.policies.insert(task, *original) != Some(*original);
         }
         let Some(cpus) = present_cpus(step) else { return false };
+        self.found.singles.remove(&task);
         self.found.moved.insert(task, (role, cpus.clone()));
         self.moves.insert(task, cpus.clone()) != Some(cpus)
     }
@@ -108,6 +114,7 @@ impl Changes {
     /// Forgets the changes of threads that are as planned now.
     pub(super) fn forget_moves_but_of(&mut self, drifted: &BTreeSet<TaskId>) {
         self.found.moved.retain(|task, _| drifted.contains(task));
+        self.found.singles.retain(|task, _| drifted.contains(task));
         self.found.policies.retain(|task, _| drifted.contains(task));
         self.moves.retain(|task, _| drifted.contains(task));
         self.policies.retain(|task, _| drifted.contains(task));

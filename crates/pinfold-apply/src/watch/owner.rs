@@ -127,9 +127,10 @@ impl Watcher {
         Ok(!is_planned && !is_first && allowed_cpus(host, task.tid)? != Some(found))
     }
 
-    /// Leaves threads where their owner moved them if the plan cannot follow, because it has the
-    /// same CPUs for threads that were not moved.
-    pub(super) fn leave_single_threads(&mut self, present: &BTreeSet<Tid>) {
+    /// Separates the threads that were moved alone, although the plan has the same CPUs for others.
+    /// The plan of a machine names them; threads of a process group come and go, and stay where
+    /// they are as long as they are watched.
+    pub(super) fn separate_single_threads(&mut self, present: &BTreeSet<Tid>) {
         let Some(vnode) = self.plan.vnodes.first() else { return };
         let planned = |role: &Role| vnode.thread(role).map(|thread| &thread.role);
         let moved = &self.changes.found.moved;
@@ -147,9 +148,14 @@ impl Watcher {
                     || follows(role, cpus))
         });
         let single: Vec<TaskId> = single.map(|(task, _)| *task).collect();
+        let is_group = vnode.kind == VnodeKind::ProcessGroup;
         for task in single {
-            self.changes.found.moved.remove(&task);
-            self.target.left.insert(task);
+            let Some(moved) = self.changes.found.moved.remove(&task) else { continue };
+            if is_group {
+                self.target.left.insert(task);
+            } else {
+                self.changes.found.singles.insert(task, moved);
+            }
         }
         self.target.left.retain(|task| present.contains(&task.tid));
     }
@@ -187,13 +193,15 @@ pub(crate) fn is_left(
     step: &Step,
 ) -> Result<bool, HostError> {
     match (&step.change, &step.undo) {
-        (Change::SetAffinity { task, mask }, Undo::SetAffinity { original, .. })
-            if left.contains(task) =>
-        {
+        (Change::SetAffinity { task, mask }, Undo::SetAffinity { .. }) if left.contains(task) => {
+            // The step may have the mask before the placement as its original.
+            let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else {
+                return Ok(true);
+            };
             let cpusets = Cpusets::find(host)?;
             let allowed =
                 tasks::unless_gone(actuators::allowed_cpus(host, cpusets.as_ref(), task.tid))?;
-            Ok(allowed.flatten().is_none_or(|all| all != *original || !mask.is_subset(&all)))
+            Ok(allowed.flatten().is_none_or(|all| all != found || !mask.is_subset(&all)))
         }
         (Change::WriteSetting { tasks, .. }, Undo::WriteSetting { masks, .. }) => {
             Ok(!masks.is_empty() && tasks.first().is_some_and(|task| left.contains(task)))

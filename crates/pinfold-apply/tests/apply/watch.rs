@@ -334,8 +334,17 @@ fn one_of_several_threads_of_a_role_stays_alone() {
     case.host.set_affinity(Tid(503), &set("1")).unwrap();
     let events = scene.look(Extent::Masks);
     assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
-    assert!(!scene.watcher.needs_plan(), "the others stay: {:?}", scene.watcher.change());
+    let change = scene.watcher.change().clone();
+    assert!(change.moved.is_empty() && change.singles.len() == 1, "the others stay: {change:?}");
     assert_eq!(scene.look(Extent::Masks), [], "once");
+    // The plan that names it has nothing to report, for `status` neither.
+    let mut plan = case.plan.clone();
+    plan.moved = change.singles.iter().map(|(task, (_, cpus))| (*task, cpus.clone())).collect();
+    scene.watcher.follow(&plan, &case.target);
+    assert_eq!(scene.look(Extent::Masks), []);
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+    let status = pinfold_apply::status(&case.host, &plan, &case.target).unwrap();
+    assert!(status.roles.iter().all(|role| role.ok), "{:?}", status.roles);
     // All of them: the plan follows.
     for tid in [500, 503] {
         case.host.set_affinity(Tid(tid), &set("0-1")).unwrap();

@@ -170,6 +170,7 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
         exclusive: set(vcpu),
         isolation: IsolationScope::None,
         avoid_pus: CpuSet::new(),
+        moved: Vec::new(),
         housekeeping_reason: "as the test says".to_owned(),
         findings: Vec::new(),
     }

@@ -477,6 +477,7 @@ impl<'a> PlanBuilder<'a> {
             exclusive: reserve.exclusive,
             isolation,
             avoid_pus: CpuSet::new(),
+            moved: Vec::new(),
             housekeeping_reason: reserve.reason,
             irqs,
             tuning: pinfold_model::Tuning::default(),

@@ -1,7 +1,7 @@
 //! The document of a plan, field by field as in the file; its parts are serialised by the model.
 
 use pinfold_model::{
-    CpuSet, Finding, IrqPlan, IsolationScope, Plan, PlannedCpus, VnodePlan, serial,
+    CpuSet, Finding, IrqPlan, IsolationScope, Plan, PlannedCpus, TaskId, VnodePlan, serial,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,9 @@ pub(super) struct PlanV1 {
     /// Missing if the request avoids no CPUs, and in plans of earlier versions.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     avoid_pus: CpuSet,
+    /// Missing if the owner moved no thread, and in plans of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serial::masks")]
+    moved: Vec<(TaskId, CpuSet)>,
     irqs: Vec<IrqPlan>,
     /// Missing if the plan sets no tunable of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,6 +52,7 @@ impl PlanV1 {
             exclusive_pus: plan.exclusive,
             isolation: plan.isolation,
             avoid_pus: plan.avoid_pus,
+            moved: plan.moved,
             irqs: plan.irqs,
             cpus: plan.cpus,
             findings: plan.findings,
@@ -65,6 +69,7 @@ impl PlanV1 {
             exclusive: self.exclusive_pus,
             isolation: self.isolation,
             avoid_pus: self.avoid_pus,
+            moved: self.moved,
             irqs: self.irqs,
             tuning: self.tuning.map(TuningV1::into_tuning).transpose()?.unwrap_or_default(),
             cpus: self.cpus,

@@ -190,6 +190,7 @@ pub fn plan(topology: &Topology, strategy: &str, shape: Shape, count: u32) -> Pl
         exclusive,
         isolation,
         avoid_pus: pinfold_model::CpuSet::new(),
+        moved: Vec::new(),
         housekeeping_reason: "the core that takes most interrupts".to_owned(),
         findings: Vec::new(),
     }

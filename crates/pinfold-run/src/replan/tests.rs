@@ -146,6 +146,21 @@ fn what_the_owner_moved_stays_and_new_threads_keep_clear_of_it() {
     assert_eq!(pins(&new), "1,3");
     assert_eq!(new.vnodes[0].threads[1].reason, "moved to CPU 3 by its owner");
     assert_eq!(count_moves(&plan, &new, &change), 0, "Pinfold moves none");
+    // One thread of the emulator: the plan names it until it is back with the others.
+    let alone = |cpus: &str| {
+        let singles = [(task(500), (Role::Emulator, set(cpus)))].into_iter().collect();
+        MachineChange { singles, ..MachineChange::default() }
+    };
+    let named = adopt_moves(&plan, &alone("0-7"));
+    assert_eq!(
+        (named.moved.as_slice(), emulator(&named)),
+        (&[(task(500), set("0-7"))][..], emulator(&plan))
+    );
+    let stored = pinfold_plan::schema::to_json_line(&named);
+    assert_eq!(pinfold_plan::schema::from_json(&stored).unwrap(), named);
+    assert_eq!(again(&topology, &named, &grown()).moved, named.moved);
+    let back = alone(&cpus(&plan, &Role::Emulator).to_string());
+    assert_eq!(adopt_moves(&named, &back), plan);
     let both = MachineChange { added: added(&[Role::Vcpu(2)]).added, ..change };
     let new = again(&topology, &adopt_moves(&plan, &both), &both);
     assert_eq!(pins(&new), "1,3,0", "{}", emulator(&new));

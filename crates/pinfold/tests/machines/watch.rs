@@ -382,15 +382,20 @@ fn a_change_by_another_program_stays_and_the_plan_follows() {
     let planned = scene.mask(vcpu);
     let _watch = scene.watch_with(&[scene.name.as_str()]);
     let elsewhere = before.difference(&planned);
+    let main = scene.qemu.pid();
+    scene.host.set_affinity(main, &before).expect("moved");
     scene.host.set_affinity(vcpu, &elsewhere).expect("moved");
     scene.reported("\"event\":\"yielded\"");
     scene.reported(&format!("vcpu(0) stays on {}", pus_text(&elsewhere)));
-    assert_eq!(scene.mask(vcpu), elsewhere, "nothing moves it back");
+    scene.reported(&format!("thread {main} (emulator) stays on {}", pus_text(&before)));
+    assert_eq!((scene.mask(vcpu), scene.mask(main)), (elsewhere.clone(), before.clone()));
     scene.counted("_yielded_total{id=");
     scene.run(&["status"]).expect_success();
     // A new vCPU keeps clear of it.
     plug_in(&mut scene.connect(), json!({"id": "c1"}));
     scene.reported(&format!("vcpu(1) was added and has {}", pus_text(&planned)));
+    assert_eq!((scene.mask(vcpu), scene.mask(main)), (elsewhere.clone(), before.clone()));
+    scene.run(&["status"]).expect_success();
     assert!(!scene.read("said").contains("\"restored\""), "{}", scene.read("said"));
     let undo = scene.run(&["undo"]).expect_success();
     assert_eq!(scene.mask(vcpu), elsewhere, "its owner's: {}", undo.stderr_text());

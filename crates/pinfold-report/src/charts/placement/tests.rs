@@ -165,6 +165,7 @@ fn plan(topology: &Topology) -> Plan {
         exclusive: set("0"),
         isolation: IsolationScope::Own,
         avoid_pus: pinfold_model::CpuSet::new(),
+        moved: Vec::new(),
         housekeeping_reason: String::new(),
         findings: Vec::new(),
     }

@@ -185,6 +185,7 @@ pub fn candidate(name: &str, place: u32, vcpus: u32) -> Candidate {
         exclusive: CpuSet::new(),
         isolation: IsolationScope::None,
         avoid_pus: pinfold_model::CpuSet::new(),
+        moved: Vec::new(),
         housekeeping_reason: "of the test".to_owned(),
         findings: Vec::new(),
     };
