@@ -416,8 +416,8 @@ struct Group<'h> {
 
 impl<'h> Group<'h> {
     fn make(host: &'h LiveHost, controller: &str) -> Result<Self, Failure> {
-        let missing = || format!("no cgroup has {controller}");
-        let at = mountinfo::controller(host, controller)?.ok_or_else(missing)?;
+        let at = mountinfo::controller(host, controller)?
+            .ok_or_else(|| format!("no cgroup has {controller}"))?;
         let root = at.mount.path.trim_end_matches('/').to_owned();
         if at.version == mountinfo::Version::V2 {
             host.write(&paths::cgroup_subtree_control(&root), format!("+{controller}").as_bytes())?;

@@ -219,8 +219,10 @@ fn all_at_once(
     load: Load,
 ) -> Result<Vec<Reading>, Failure> {
     std::thread::scope(|scope| {
-        let run = |vnode| scope.spawn(move || with_text_error(platform.run(vnode, load)));
-        let running: Vec<_> = vnodes.iter().map(|(vnode, _)| run(vnode)).collect();
+        let running: Vec<_> = vnodes
+            .iter()
+            .map(|(vnode, _)| scope.spawn(move || with_text_error(platform.run(vnode, load))))
+            .collect();
         let joined = running.into_iter().map(|one| one.join());
         joined.map(|one| Ok(one.map_err(|_| "a run panicked")??)).collect()
     })

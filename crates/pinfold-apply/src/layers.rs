@@ -88,15 +88,14 @@ impl OtherPlacements {
 
     /// A copy of the record whose steps restore the values that are the original ones now.
     pub(crate) fn resolve<'r>(&self, record: &'r Record) -> Cow<'r, Record> {
-        let is_active = |one: &EarlierUndo| {
-            self.0.iter().any(|(path, of)| {
-                *path == one.journal && of.header.created_unix_s == one.created_unix_s
-            })
-        };
         let mut resolved = Cow::Borrowed(record);
         for place in 0..record.entries.len() {
             let Entry::Step { step, .. } = &record.entries[place] else { continue };
-            let ended = earlier_of(record, &step.undo).iter().take_while(|one| !is_active(one));
+            let ended = earlier_of(record, &step.undo).iter().take_while(|one| {
+                !self.0.iter().any(|(path, of)| {
+                    *path == one.journal && of.header.created_unix_s == one.created_unix_s
+                })
+            });
             let Some(last) = ended.last().map(|one| one.undo.clone()) else { continue };
             if let Entry::Step { step, .. } = &mut resolved.to_mut().entries[place] {
                 step.undo = last;
@@ -179,8 +178,11 @@ fn is_above(record: &Record, lower: JournalId<'_>, undo: &Undo) -> bool {
 
 /// True if the value that a step found is the one that another placement set last.
 fn holds(record: &Record, found: &Undo) -> bool {
-    let same = |(_, step): &(usize, &Step)| is_same_thing(found, &step.undo);
-    let Some((index, step)) = record.steps().rfind(same) else { return false };
+    let Some((index, step)) =
+        record.steps().rfind(|(_, step): &(usize, &Step)| is_same_thing(found, &step.undo))
+    else {
+        return false;
+    };
     // A step without an outcome may have been done before a crash.
     let is_void = record.entries.iter().any(|entry| match entry {
         Entry::Outcome { index: of, outcome, .. } => {

@@ -120,11 +120,13 @@ fn above_interrupts(
 ) {
     /// `MAX_RT_PRIO / 2`, the priority that `sched_set_fifo` gives to interrupt threads.
     const OF_INTERRUPTS: u8 = 50;
-    let on_them = |pin: &Pin| pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(open));
     let above: Vec<&Pin> = context
         .vcpus()
         .map(|(_, pin)| pin)
-        .filter(|pin| on_them(pin) && priority(pin) > OF_INTERRUPTS)
+        .filter(|pin| {
+            pin.pus.as_ref().is_some_and(|pus| !pus.is_disjoint(open))
+                && priority(pin) > OF_INTERRUPTS
+        })
         .collect();
     let Some(highest) = above.iter().map(|pin| priority(pin)).max() else { return };
     let fault = HostFault::AboveInterrupts { open, priority: highest, interrupts: OF_INTERRUPTS };

@@ -295,12 +295,13 @@ fn cells(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
 /// interleaved.
 fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
     let nodes = fill(view, nodes.to_vec());
-    let same = |bound: &MemoryOf| bound.nodes.as_ref() == Some(&nodes);
     let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
     let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
     let is_plan = view.layout.language == Language::Plan;
     let by_cell: Vec<NodeId> = of_cells.filter_map(|bound| bound.nodes.clone()).flatten().collect();
-    of_whole.into_iter().any(|bound| same(bound) && spread(is_plan, &nodes, bound))
+    of_whole
+        .into_iter()
+        .any(|bound| bound.nodes.as_ref() == Some(&nodes) && spread(is_plan, &nodes, bound))
         || nodes.len() > 1 && nodes.iter().all(|node| by_cell.contains(node))
 }
 

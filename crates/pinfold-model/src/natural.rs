@@ -55,8 +55,9 @@ pub fn natural_labels(
 
 /// The number of a text that is a number, with or without a unit.
 fn quantity(text: &str) -> Option<f64> {
-    let is_number = |letter: char| letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+');
-    let end = text.find(|letter| !is_number(letter)).unwrap_or(text.len());
+    let end = text
+        .find(|letter: char| !(letter.is_ascii_digit() || matches!(letter, '.' | '-' | '+')))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit.trim_start())?;
     number.parse::<f64>().ok().map(|number| number * factor)

@@ -105,8 +105,11 @@ fn one(line: Line) -> Result<Figure, String> {
     let negative = line.samples.iter().filter(|sample| **sample < 0.0).count();
     let reported: Option<usize> =
         line.flags.iter().find_map(|flag| flag.strip_prefix("negative ")?.parse().ok());
-    let wrong = |sample: &f64| !sample.is_finite() || reported.is_none() && *sample < 0.0;
-    if let Some(sample) = line.samples.iter().find(|sample| wrong(sample)) {
+    if let Some(sample) = line
+        .samples
+        .iter()
+        .find(|sample| !sample.is_finite() || reported.is_none() && **sample < 0.0)
+    {
         return Err(format!("holds the sample {sample}"));
     }
     if reported.is_some_and(|reported| reported != negative) {

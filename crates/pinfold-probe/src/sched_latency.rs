@@ -343,8 +343,10 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
         reading.missed,
         "events of the host that occurred while another BPF program ran on their CPU",
     );
-    let is_seen = |tid: Tid| reading.accounts.iter().any(|account| account.tid == tid);
-    let missing = others.iter().filter(|(_, tid)| !is_seen(*tid)).count();
+    let missing = others
+        .iter()
+        .filter(|(_, tid)| !reading.accounts.iter().any(|account| account.tid == *tid))
+        .count();
     report(missing as u64, "threads of the machine that were never seen");
     SchedLatency {
         level: Level::Tracepoints,

@@ -256,9 +256,14 @@ impl File {
 }
 
 fn name_symbols(symbols: object::SymbolIterator<'_, '_>) -> Vec<(u64, u64, String)> {
-    let is_one = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown);
     symbols
-        .filter(|symbol| symbol.is_definition() && is_one(symbol.kind()))
+        .filter(|symbol| {
+            symbol.is_definition()
+                && matches!(
+                    symbol.kind(),
+                    SymbolKind::Text | SymbolKind::Data | SymbolKind::Unknown
+                )
+        })
         .filter_map(|one| Some((one.address(), one.size(), one.name().ok()?.to_owned())))
         .filter(|(address, _, name)| *address > 0 && !name.is_empty())
         .collect()
@@ -356,15 +361,17 @@ mod tests {
             ],
             build_id: String::new(),
         };
-        let mapping = |offset| maps::Mapping {
-            start: 0x7000_0000,
-            end: 0x7000_2000,
-            executable: false,
-            offset,
-            file: Some("/x".to_owned()),
-        };
         let at = |offset, address| {
-            let in_file = file.address_of(&mapping(offset), address)?;
+            let in_file = file.address_of(
+                &maps::Mapping {
+                    start: 0x7000_0000,
+                    end: 0x7000_2000,
+                    executable: false,
+                    offset,
+                    file: Some("/x".to_owned()),
+                },
+                address,
+            )?;
             Some((in_file, file.symbol(in_file)))
         };
         assert_eq!(at(0, 0x7000_0104), Some((0x104, Some(("first".to_owned(), 4)))));

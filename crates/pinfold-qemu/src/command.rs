@@ -162,8 +162,11 @@ impl QemuCommand {
         let name = self.program.rsplit('/').next().unwrap_or_default();
         let is_shell = name.chars().rev().take(2).eq(['h', 's']) && name != "ssh";
         let mut options = self.options.iter().take_while(|option| !option.name.is_empty());
-        let hands_on = |option: &QemuOption| option.value().is_some_and(|text| text.contains("$@"));
-        is_shell && options.any(|option| option.name.ends_with('c') && !hands_on(option))
+        is_shell
+            && options.any(|option| {
+                option.name.ends_with('c')
+                    && !option.value().is_some_and(|text| text.contains("$@"))
+            })
     }
 
     /// The error with which QEMU would refuse the numbers of `-smp`, if any.

@@ -192,9 +192,8 @@ mod tests {
 
     #[test]
     fn what_only_numad_can_do_is_refused() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for line in ["-i 15", "-D /dir", "-w", "-S 0", "-p 1"] {
-            let answer = answer_as_numad(&words(line));
+            let answer = answer_as_numad(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
             assert!(line == "-w" || answer.is_err(), "{line}");
         }
     }

@@ -236,12 +236,12 @@ fn wait_for_guest(
     resume(vm)?;
     let when = after.condition.in_words();
     say(&format!("the guest boots on CPUs {}; it is placed when {when}", after.wide));
-    let mut is_running = || Ok(vm.try_wait()?.is_none());
-    let outcome = match after.condition.wait(agent, after.timeout_ns, &mut is_running) {
-        // A request to stop ends the machine.
-        Err(_) if interrupt::is_requested() => Outcome::Ended,
-        outcome => outcome?,
-    };
+    let outcome =
+        match after.condition.wait(agent, after.timeout_ns, &mut || Ok(vm.try_wait()?.is_none())) {
+            // A request to stop ends the machine.
+            Err(_) if interrupt::is_requested() => Outcome::Ended,
+            outcome => outcome?,
+        };
     if outcome == Outcome::TimedOut {
         let waited = time::wait(after.timeout_ns);
         say(&format!(

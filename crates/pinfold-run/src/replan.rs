@@ -190,8 +190,10 @@ pub fn plan_again(
     let avoided = planning::avoided_sets(others, topology, &[&name]);
     for avoided in avoided.iter().chain([&CpuSet::new()]) {
         let found = change_all(topology, plan, avoided, change)?;
-        let is_better = |(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len();
-        if best.as_ref().is_none_or(is_better) {
+        if best
+            .as_ref()
+            .is_none_or(|(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len())
+        {
             best = Some(found);
         }
         if best.as_ref().is_some_and(|(_, found)| found.findings.is_empty()) {

@@ -225,13 +225,12 @@ impl Build<'_> {
 
     /// Metrics and load states that were confirmed, in the order of tables.
     fn cells(&self) -> Vec<(LoadState, Metric)> {
-        let seen = |load: LoadState, metric: Metric| {
-            self.report.ranking.iter().any(|row| row.cell(metric, load).is_some())
-        };
         Metric::ALL
             .into_iter()
             .flat_map(|metric| LoadState::ALL.into_iter().map(move |load| (load, metric)))
-            .filter(|(load, metric)| seen(*load, *metric))
+            .filter(|(load, metric)| {
+                self.report.ranking.iter().any(|row| row.cell(*metric, *load).is_some())
+            })
             .collect()
     }
 

@@ -208,9 +208,6 @@ impl Machine {
 
     fn tables(&self, pus: Vec<Pu>) -> Topology {
         let all: CpuSet = pus.iter().map(|pu| pu.os).collect();
-        let memory = |node: u32| {
-            if self.memoryless.contains(&node) { 0 } else { 1 << 30 }
-        };
         let core = |(id, members): (CoreId, Vec<&Pu>)| Core {
             id,
             pus: os(&members),
@@ -235,7 +232,7 @@ impl Machine {
                 .map(|(id, members): (NodeId, Vec<&Pu>)| NumaNode {
                     id,
                     pus: os(&members),
-                    memory_bytes: memory(id.0),
+                    memory_bytes: if self.memoryless.contains(&id.0) { 0 } else { 1 << 30 },
                     free_bytes: None,
                     huge_pages: Vec::new(),
                 })

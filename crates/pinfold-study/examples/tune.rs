@@ -31,8 +31,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let host = LiveHost::new()?;
     let topology = pinfold_topology::read_input(&host, "package:1 l3:1 core:4 pu:2")?;
     let request = Request::vm("guest", VcpuCount::Exactly(2));
-    let candidate = |plan| Candidate::new(plan, pinfold_plan::schema::to_json);
-    let plan = |name| pinfold_plan::plan(name, &topology, &request).map(candidate);
+    let plan = |name| {
+        pinfold_plan::plan(name, &topology, &request)
+            .map(|plan| Candidate::new(plan, pinfold_plan::schema::to_json))
+    };
     let candidates = vec![plan("none")?, plan("balanced")?];
     let costs = Costs { start_s: 1.0, state_s: 1.0, per_observed_s: 1.0 };
     let config = tune::TuneConfig::new(Goal::Latency, 600.0, 1, costs);

@@ -133,8 +133,12 @@ fn by_shape(tree: &Tree, highest_khz: &BTreeMap<PuId, u64>) -> BTreeMap<PuId, Co
             (false, _) => kinds.insert(pu.os, CoreKind::Performance),
         };
     }
-    let of = |kind| kinds.iter().filter(move |(_, one)| **one == kind);
-    let khz = |kind| of(kind).filter_map(|(pu, _)| highest_khz.get(pu).copied());
+    let khz = |kind| {
+        kinds
+            .iter()
+            .filter(move |(_, one)| **one == kind)
+            .filter_map(|(pu, _)| highest_khz.get(pu).copied())
+    };
     let small = khz(CoreKind::Efficiency).max();
     let contradicts =
         small.is_some_and(|small| khz(CoreKind::Performance).any(|fast| fast <= small));

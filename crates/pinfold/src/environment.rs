@@ -140,8 +140,8 @@ fn hint(error: &clap::Error) -> Option<String> {
         return Some(format!("{word} is negative; write a number of at least 1"));
     }
     let typed: Vec<String> = std::env::args().collect();
-    let is_of = |command: &str| typed.iter().any(|one| one == command) && !word.starts_with('-');
-    is_of("run").then(|| format!("write -- before the command: `pinfold run -- {}`", quote(&word)))
+    (typed.iter().any(|one| one == "run") && !word.starts_with('-'))
+        .then(|| format!("write -- before the command: `pinfold run -- {}`", quote(&word)))
 }
 
 /// The command line as it was typed, with the environment variables of this program before it,

@@ -229,8 +229,9 @@ impl<'a> UndoContext<'a> {
     /// The groups of Pinfold's into which steps moved tasks that they also pinned: what is created
     /// in them inherits a mask.
     pub(crate) fn groups_of_pinned(&self) -> BTreeSet<&'a str> {
-        let is_pinned = |states: &[TaskState]| states.iter().any(|s| self.has_mask_of(s.task));
-        let moves = self.moves().filter(|(group, states)| self.is_ours(group) && is_pinned(states));
+        let moves = self.moves().filter(|(group, states)| {
+            self.is_ours(group) && states.iter().any(|s| self.has_mask_of(s.task))
+        });
         moves.map(|(group, _)| group).collect()
     }
 
@@ -294,8 +295,8 @@ impl<'a> UndoContext<'a> {
 
     /// The CPUs of Pinfold's group into which a task was moved.
     pub(super) fn confinement_of(&self, task: TaskId) -> Option<CpuSet> {
-        let held = |states: &[TaskState]| states.iter().any(|state| state.task == task);
-        let (group, _) = self.moves().find(|(_, states)| held(states))?;
+        let (group, _) =
+            self.moves().find(|(_, states)| states.iter().any(|state| state.task == task))?;
         self.group_cpus(group)
     }
 

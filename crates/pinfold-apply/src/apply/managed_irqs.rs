@@ -42,8 +42,12 @@ impl ManagedIrqs {
     /// True for the kernel's refusal to move one of them.
     pub(super) fn stays(&mut self, error: &HostError) -> bool {
         let HostError::File { path, .. } = error else { return false };
-        let is_of = |number: &u32| *path == paths::irq_file(*number, "smp_affinity_list");
-        let number = self.all.iter().copied().find(is_of).filter(|_| is_managed_irq(error));
+        let number = self
+            .all
+            .iter()
+            .copied()
+            .find(|number: &u32| *path == paths::irq_file(*number, "smp_affinity_list"))
+            .filter(|_| is_managed_irq(error));
         number.is_some_and(|number| self.stay.insert(number))
     }
 

@@ -42,8 +42,11 @@ pub(super) fn remove(line: &[u8]) -> Result<Vec<u8>, String> {
 
 fn crc32(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0xedb8_8320;
-    let step = |sum: u32| if sum & 1 == 1 { (sum >> 1) ^ POLYNOMIAL } else { sum >> 1 };
-    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| step(sum)))
+    !bytes.iter().fold(!0, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            if sum & 1 == 1 { (sum >> 1) ^ POLYNOMIAL } else { sum >> 1 }
+        })
+    })
 }
 
 #[cfg(test)]

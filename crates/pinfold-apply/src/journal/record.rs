@@ -378,8 +378,11 @@ impl Record {
             return Ok(());
         }
         let here = namespaces(host).map_err(JournalError::Host)?;
-        let differs = |kind: &&&str| here.get(**kind) != noted.get(**kind);
-        let Some(kind) = NAMESPACES.iter().find(differs) else { return Ok(()) };
+        let Some(kind) =
+            NAMESPACES.iter().find(|kind: &&&str| here.get(**kind) != noted.get(**kind))
+        else {
+            return Ok(());
+        };
         let name = |of: &Namespaces| of.get(*kind).cloned().unwrap_or_else(|| "none".to_owned());
         Err(JournalError::OtherNamespace {
             id: self.header.id.clone(),

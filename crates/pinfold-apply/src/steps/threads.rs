@@ -74,9 +74,17 @@ fn may_not_have(
 /// Threads that a managed change for a role may affect: for the emulator, all threads in its
 /// cgroup.
 fn followers(role: &Role, threads: &[(TaskId, Role)]) -> Vec<TaskId> {
-    let follows = |other: &Role| !other.kind().is_reported && !other.runs_work();
-    let same = |other: &Role| if *role == Role::Emulator { follows(other) } else { other == role };
-    threads.iter().filter(|(_, other)| same(other)).map(|(task, _)| *task).collect()
+    threads
+        .iter()
+        .filter(|(_, other)| {
+            if *role == Role::Emulator {
+                !other.kind().is_reported && !other.runs_work()
+            } else {
+                other == role
+            }
+        })
+        .map(|(task, _)| *task)
+        .collect()
 }
 
 /// Position of a role in the order: threads from which others inherit come first.

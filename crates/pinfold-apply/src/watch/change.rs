@@ -76,13 +76,15 @@ impl Changes {
                 ended.insert(role);
             }
         }
-        let has_ended = |role: &Role| ended.contains(role) || self.known.contains_key(role);
-        let is_alive = |role: &Role| self.known.get(role).is_some_and(is_present);
         self.found.removed = vnode
             .threads
             .iter()
             .map(|thread| &thread.role)
-            .filter(|role| role.kind().is_reported && has_ended(role) && !is_alive(role))
+            .filter(|role| {
+                role.kind().is_reported
+                    && (ended.contains(role) || self.known.contains_key(role))
+                    && !self.known.get(role).is_some_and(is_present)
+            })
             .cloned()
             .collect();
         self.found.stranded = match online {

@@ -67,10 +67,12 @@ fn vcpus_get_a_partition_and_the_rest_stays_outside() {
         assert_eq!(case.host.affinity(Tid(VM)).unwrap(), set("0,4"), "{what}");
         let left = read(&case.host, &paths::cpuset_cpus_effective("/sys/fs/cgroup"));
         assert_eq!(left, "0-1,3-5,7", "{what}");
-        let printed = |step: &pinfold_model::Step| dry.steps.contains(step);
         let partition =
             applied.steps.iter().find(|step| step.change.to_string().contains("isolated"));
-        assert!(partition.is_some_and(printed), "{what}: the dry run does not print it");
+        assert!(
+            partition.is_some_and(|step: &pinfold_model::Step| dry.steps.contains(step)),
+            "{what}: the dry run does not print it"
+        );
         let now = status(&case.host, &case.plan, &case.target).unwrap();
         assert!(now.is_as_planned(), "{what}: {now:?}");
         let report = bench.undo(&case);

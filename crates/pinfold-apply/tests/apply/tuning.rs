@@ -491,7 +491,6 @@ fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
 
 #[test]
 fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
-    let irq = |number| paths::irq_file(number, "smp_affinity_list");
     let mut case = case();
     case.plan.tuning = Tuning::default();
     case.plan.tuning.required = true;
@@ -500,7 +499,10 @@ fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
     case.plan.isolation = IsolationScope::Host;
     case.plan.exclusive = set("2,6");
     case.plan.housekeeping = set("0-1,3-5,7");
-    let now = |case: &Case| [31, 32, MANAGED].map(|number| read(&case.host, &irq(number)));
+    let now = |case: &Case| {
+        [31, 32, MANAGED]
+            .map(|number| read(&case.host, &paths::irq_file(number, "smp_affinity_list")))
+    };
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
     let expected = "--isolate host: 1 of 3 interrupts is managed by the kernel and stays: 33";

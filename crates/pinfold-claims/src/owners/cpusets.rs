@@ -144,8 +144,9 @@ impl Walk<'_, '_> {
         };
         let text = self.count_failure(self.context.host.read_text(&file))?;
         let cpus = CpuSet::parse_list(&text);
-        let unexpected = |error| HostError::Unexpected { path: file, why: error };
-        self.count_failure(cpus.map_err(|error| unexpected(error.to_string())))
+        self.count_failure(
+            cpus.map_err(|error| HostError::Unexpected { path: file, why: error.to_string() }),
+        )
     }
 
     /// Adds the claims of the groups below one with these CPUs.

@@ -11,7 +11,7 @@ use pinfold_samples::machine::{Machine, dual_e5_2670, i7_4790k};
 use pinfold_samples::{auto, exactly};
 
 use super::golden;
-use crate::{self as emit, Format, Merged};
+use crate::{self as emit, Merged};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -65,8 +65,10 @@ pub fn everything() -> (Plan, Topology) {
 /// The text of each format, with its file name.
 fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
     let command = pinfold_qemu::QemuCommand::default();
-    let text = |format: &Format| format.text(layout, topology, &command).unwrap();
-    emit::FORMATS.iter().map(|format| (file_name(format.name), text(format))).collect()
+    emit::FORMATS
+        .iter()
+        .map(|format| (file_name(format.name), format.text(layout, topology, &command).unwrap()))
+        .collect()
 }
 
 fn file_name(name: &str) -> String {

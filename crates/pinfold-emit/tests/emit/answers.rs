@@ -241,8 +241,9 @@ fn a_merged_file_gets_the_same_plan_again() {
         // Of a guest as large as the host the second plan may float, as its pins need not help;
         // too much memory is refused.
         let memory: u64 = topology.nodes.iter().map(|node| node.memory_bytes).sum();
-        let fits = |(vcpus, gib): &(usize, u64)| *vcpus < topology.pus.len() && gib << 30 <= memory;
-        for (vcpus, gib) in sizes.into_iter().filter(fits) {
+        for (vcpus, gib) in sizes.into_iter().filter(|(vcpus, gib): &(usize, u64)| {
+            *vcpus < topology.pus.len() && gib << 30 <= memory
+        }) {
             for strategy in ["auto", "balanced", "low-latency"] {
                 let mut xml = format!(
                     "<domain type='kvm'>\n  <name>vm</name>\n  <memory unit='GiB'>{gib}</memory>\n  \

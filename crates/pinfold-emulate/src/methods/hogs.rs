@@ -203,22 +203,29 @@ impl Emulation for Hogs<'_> {
     }
 
     fn uncalibrated_cpus(&self) -> CpuSet {
-        let spent = |pu: &PuId| self.costs.get(pu).copied().unwrap_or_default();
         let pus = self.burners.keys().copied();
-        pus.filter(|pu| !self.is_measured || spent(pu).is_unknown()).collect()
+        pus.filter(|pu| {
+            !self.is_measured || self.costs.get(pu).copied().unwrap_or_default().is_unknown()
+        })
+        .collect()
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |pu: &PuId| {
-            if !self.is_measured {
-                let period = in_us(self.period_ns);
-                return format!("CPU {pu}: a turn every {period}, whose own cost is not measured");
-            }
-            let spent = self.costs.get(pu).copied().unwrap_or_default();
-            format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.in_words())
-        };
         let strayed = self.burners.iter().filter_map(|(pu, burner)| burner.note(*pu));
-        self.burners.keys().map(note).chain(strayed).collect()
+        self.burners
+            .keys()
+            .map(|pu: &PuId| {
+                if !self.is_measured {
+                    let period = in_us(self.period_ns);
+                    return format!(
+                        "CPU {pu}: a turn every {period}, whose own cost is not measured"
+                    );
+                }
+                let spent = self.costs.get(pu).copied().unwrap_or_default();
+                format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.in_words())
+            })
+            .chain(strayed)
+            .collect()
     }
 
     fn stop(&mut self) -> Result<(), SpeedError> {

@@ -346,21 +346,25 @@ impl Emulation for Stalling<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let note = |(pu, core): (&PuId, &Core)| {
-            let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
-            let entry = match core.spent.cost.entry_ns {
-                0 => String::new(),
-                entry_ns => format!(", plus {} to enter it", in_us(entry_ns)),
-            };
-            format!("CPU {pu}: an interrupt every {period}, {cost}{entry}")
-        };
         let missed = self.cores.iter().filter_map(|(pu, core)| {
             // Statistics that cannot be read are left out.
             let account = self.stall.account(*pu).ok()?;
             core.speed.filter(|speed| *speed != Speed::FULL)?;
             describe_missed(*pu, core.before, account)
         });
-        let mut notes: Vec<String> = self.cores.iter().map(note).chain(missed).collect();
+        let mut notes: Vec<String> = self
+            .cores
+            .iter()
+            .map(|(pu, core): (&PuId, &Core)| {
+                let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
+                let entry = match core.spent.cost.entry_ns {
+                    0 => String::new(),
+                    entry_ns => format!(", plus {} to enter it", in_us(entry_ns)),
+                };
+                format!("CPU {pu}: an interrupt every {period}, {cost}{entry}")
+            })
+            .chain(missed)
+            .collect();
         if let Some(why) = self.allowed.refusal(LONGEST_PERIOD_NS) {
             notes.push(format!("faster than requested: {why}"));
         } else if self.usual_ns > self.asked_ns {

@@ -209,8 +209,10 @@ fn quota_deals_threads_to_their_cores() {
     let mut shell = groups.shell(&format!("({SPIN}) & ({SPIN}) & wait"));
     let spinning = |part: usize| {
         let group = &groups.cgroup.parts[part].cpu;
-        let running = |pid: &String| groups.state(Tid(pid.parse().expect("a pid"))) == 'R';
-        members(&groups.host, group).iter().filter(|pid| running(pid)).count()
+        members(&groups.host, group)
+            .iter()
+            .filter(|pid| groups.state(Tid(pid.parse().expect("a pid"))) == 'R')
+            .count()
     };
     turn_until(&mut nodes, "one thread on each core", || spinning(0) == 1 && spinning(1) == 1);
     for part in &groups.cgroup.parts {

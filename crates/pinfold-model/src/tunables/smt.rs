@@ -23,8 +23,10 @@ pub static TUNABLE: Tunable = Tunable {
         }
         let is_missing = topology.smt == Smt::NotSupported;
         let text = "this processor has one thread on each core";
-        let finding = || Finding::problem("smt", text).with_hint("leave smt=on out");
-        is_missing.then(finding).into_iter().collect()
+        is_missing
+            .then(|| Finding::problem("smt", text).with_hint("leave smt=on out"))
+            .into_iter()
+            .collect()
     },
     said: &[(
         "cmdline",

@@ -334,12 +334,15 @@ fn far_helpers(
     let spare = available.nodes_of(&available.hostable.difference(&carried));
     spreads.iter().find_map(|(vnode, spread)| {
         let room = spread.nodes.iter().any(|node| spare.contains(node));
-        let far = |thread: &&ThreadPlan| {
-            let nodes = available.nodes_of(&thread.pus);
-            !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
-        };
-        let serves = |thread: &&ThreadPlan| thread.role.is_device();
-        let thread = vnode.threads.iter().filter(serves).find(far).filter(|_| room)?;
+        let thread = vnode
+            .threads
+            .iter()
+            .filter(|thread: &&ThreadPlan| thread.role.is_device())
+            .find(|thread: &&ThreadPlan| {
+                let nodes = available.nodes_of(&thread.pus);
+                !nodes.is_empty() && nodes.is_disjoint(&spread.nodes)
+            })
+            .filter(|_| room)?;
         let text = format!(
             "{} of {} runs on {}, on another NUMA node than its vCPUs: each request crosses the \
              interconnect",

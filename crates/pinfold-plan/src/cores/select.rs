@@ -188,8 +188,11 @@ impl<'g> Pool<'g> {
         nodes: &[NodeId],
     ) -> Option<Selection<'g>> {
         let by_hand = pin_requests.iter().flatten().copied().collect::<CpuSet>();
-        let is_named = |core: &AvailableCore| core.pus.iter().any(|pu| by_hand.contains(*pu));
-        let places = self.cores.iter().enumerate().filter(|(_, core)| is_named(core));
+        let places = self
+            .cores
+            .iter()
+            .enumerate()
+            .filter(|(_, core)| core.pus.iter().any(|pu| by_hand.contains(*pu)));
         let own: Vec<usize> = places.map(|(place, _)| place).collect();
         own.iter().for_each(|place| self.claim(*place));
         let named: Vec<&'g AvailableCore> =

@@ -17,7 +17,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pinfold_model::{CpuSet, GuestTopology, L3Id, NodeId, Pu, PuId, Topology, VnodePlan};
+use pinfold_model::{GuestTopology, L3Id, NodeId, Pu, PuId, Topology, VnodePlan};
 
 use crate::guest::numa::cells;
 
@@ -60,8 +60,10 @@ pub fn caches(vnode: &VnodePlan, topology: &Topology) -> Caches {
 /// The CPU of each vCPU; `None` if one may run on several.
 fn pus_of<'t>(vnode: &VnodePlan, topology: &'t Topology) -> Option<Vec<&'t Pu>> {
     let by_os: BTreeMap<PuId, &Pu> = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
-    let pin = |pus: &CpuSet| pus.first().filter(|_| pus.len() == 1);
-    vnode.vcpus().map(|thread| by_os.get(&pin(&thread.pus)?).copied()).collect()
+    vnode
+        .vcpus()
+        .map(|thread| by_os.get(&thread.pus.first().filter(|_| thread.pus.len() == 1)?).copied())
+        .collect()
 }
 
 /// True if the host's cache data are valid for a guest with this number of dies per socket.
@@ -101,8 +103,7 @@ fn are_l2s_alike(topology: &Topology, used: &BTreeSet<PuId>, threads: usize) -> 
         (own, domain.len())
     });
     let held: Vec<(usize, usize)> = held.filter(|(own, _)| *own > 0).collect();
-    let is_one_core = |own| own == threads && own == used.len();
-    let whole = held.iter().all(|(own, all)| own == all || is_one_core(*own));
+    let whole = held.iter().all(|(own, all)| own == all || *own == threads && *own == used.len());
     let shared: usize = held.iter().map(|(own, _)| own).sum();
     let alike = held.windows(2).all(|pair| pair[0].1 == pair[1].1);
     whole && alike && (shared == 0 || shared == used.len())

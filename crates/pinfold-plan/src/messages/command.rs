@@ -142,10 +142,13 @@ fn vnode_request(vnode: &VnodePlan, vcpus: Option<u32>) -> VnodeRequest {
         VnodeKind::VirtualMachine => {
             let count =
                 vcpus.unwrap_or_else(|| vnode.vcpus().zip(1..).last().map_or(1, |(_, n)| n));
-            let iothread = |one: &ThreadPlan| one.role.iothread().map(str::to_owned);
             let vhosts = vnode.threads.iter().filter(|one| matches!(one.role, Role::Vhost(_)));
             let vm = VmRequest {
-                iothreads: vnode.threads.iter().filter_map(iothread).collect(),
+                iothreads: vnode
+                    .threads
+                    .iter()
+                    .filter_map(|one: &ThreadPlan| one.role.iothread().map(str::to_owned))
+                    .collect(),
                 vhosts: vhosts.zip(1..).last().map_or(0, |(_, n)| n),
                 ..VmRequest::from_vcpus(VcpuCount::Exactly(count))
             };

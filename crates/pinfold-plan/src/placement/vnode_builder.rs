@@ -52,8 +52,10 @@ impl VnodeBuilder<'_> {
 
     /// The CPUs of the vCPUs that are pinned to one CPU each.
     pub fn pinned_cpus(&self) -> Vec<PuId> {
-        let one = |pus: &CpuSet| if pus.len() == 1 { pus.first() } else { None };
-        self.pins.iter().filter_map(|(pus, _)| one(pus)).collect()
+        self.pins
+            .iter()
+            .filter_map(|(pus, _)| if pus.len() == 1 { pus.first() } else { None })
+            .collect()
     }
 
     /// The threads, in the order of a plan.

@@ -258,9 +258,8 @@ impl<'a> Occupancy<'a> {
     ) -> CpuSet {
         let plan = &self.plans[place.plan];
         let ended: Vec<&ThreadPlan> = threads.collect();
-        let is_ended = |thread: &ThreadPlan| ended.iter().any(|one| std::ptr::eq(*one, thread));
         let others = plan.threads().filter(|(vnode, thread)| {
-            !is_ended(thread)
+            !ended.iter().any(|one| std::ptr::eq(*one, *thread))
                 && (thread.role.runs_work() || !std::ptr::eq(*vnode, self.vnode(place)))
         });
         let others = others.map(|(_, thread)| self.cores(&thread.pus)).collect::<Vec<_>>();
@@ -426,7 +425,6 @@ impl<'a> Occupancy<'a> {
         let workers = self.threads(|_, _, thread| thread.role.runs_work());
         let work = workers.iter().map(|place| &self.thread(*place).pus).collect::<CpuSet>();
         let idle = hostable.difference(&used).first();
-        let of_helpers = || hostable.difference(&work).first();
         // The last vCPU of the largest machine has most others to share with.
         let of_vcpu = || {
             let vcpus = workers.iter().filter(|place| {
@@ -437,7 +435,9 @@ impl<'a> Occupancy<'a> {
                 vcpus.max_by_key(|place| (self.vnode(**place).vcpus().count(), place.thread));
             last.and_then(|place| self.thread(*place).pus.first())
         };
-        let Some(cpu) = idle.or_else(of_helpers).or_else(of_vcpu) else { return };
+        let Some(cpu) = idle.or_else(|| hostable.difference(&work).first()).or_else(of_vcpu) else {
+            return;
+        };
         let given = CpuSet::single(cpu);
         for position in 0..self.plans.len() {
             if self.plans[position].exclusive.contains(cpu) {

@@ -14,8 +14,8 @@ use std::fmt::{self, Display, Formatter};
 
 use pinfold_model::text::count_noun;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, IsolationScope, NumaNode, Plan, Preference, Request,
-    SmtRequest, Topology, VcpuCount, VmRequest, Work,
+    CpuSet, EmulatorRequest, Finding, IsolationScope, Plan, Preference, Request, SmtRequest,
+    Topology, VcpuCount, VmRequest, Work,
 };
 
 use super::{
@@ -475,8 +475,10 @@ fn nodes(available: &AvailableCpus<'_>) -> usize {
     nodes.dedup();
     let known = &available.topology.nodes;
     let tells = known.iter().any(|node| node.memory_bytes > 0);
-    let has = |of: &NumaNode| !tells || of.memory_bytes > 0;
-    nodes.iter().filter(|node| known.iter().any(|of| of.id == **node && has(of))).count()
+    nodes
+        .iter()
+        .filter(|node| known.iter().any(|of| of.id == **node && (!tells || of.memory_bytes > 0)))
+        .count()
 }
 
 /// Strategies with a domain for each of several vnodes, if there are enough domains. An L3 domain

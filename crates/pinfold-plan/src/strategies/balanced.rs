@@ -212,8 +212,10 @@ fn own_core(
     taken: &CpuSet,
 ) -> Option<CpuSet> {
     let nodes = available.nodes_of(&pins.iter().copied().collect());
-    let is_free = |core: &AvailableCore| core.set().is_disjoint(taken) && hosts(available, core);
-    let free = cores.iter().enumerate().filter(|(_, core)| is_free(core));
+    let free = cores
+        .iter()
+        .enumerate()
+        .filter(|(_, core)| core.set().is_disjoint(taken) && hosts(available, core));
     let (_, core) = free.max_by_key(|(place, core)| {
         (core.node.is_none_or(|node| nodes.contains(&node)), core.part, *place)
     })?;

@@ -344,8 +344,10 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     packages.retain(|_, nodes| nodes.iter().any(|(is_other, ..)| !is_other));
     let each = own.len().div_ceil(packages.len());
     let vcpus_of = |nodes: &Vec<(bool, bool, NodeId)>| -> u32 {
-        let is_there = |node: NodeId| nodes.iter().any(|(.., known)| *known == node);
-        own.iter().filter(|(node, _)| is_there(*node)).map(|(_, count)| count).sum()
+        own.iter()
+            .filter(|(node, _)| nodes.iter().any(|(.., known)| *known == *node))
+            .map(|(_, count)| count)
+            .sum()
     };
     let mut vcpus: Vec<u32> = packages.values().map(vcpus_of).collect();
     let is_divisible = vcpus.iter().sum::<u32>().is_multiple_of(narrow(vcpus.len()));

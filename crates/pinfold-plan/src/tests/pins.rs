@@ -272,9 +272,13 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
 fn vcpus_are_not_where_a_helper_is_pinned() {
     let two = dual_e5_2670().build();
     let one = i7_4790k().build();
-    let isolated = |vcpus: u32| Request { isolation: IsolationScope::Host, ..exactly(vcpus) };
     let planned = |strategy: &str, topology: &Topology, vcpus: u32, pin: &str| {
-        let layout = plan(strategy, topology, &with(isolated(vcpus), &[pin])).unwrap();
+        let layout = plan(
+            strategy,
+            topology,
+            &with(Request { isolation: IsolationScope::Host, ..exactly(vcpus) }, &[pin]),
+        )
+        .unwrap();
         assert_eq!(validate(&layout, topology), vec![], "{strategy} {pin}");
         layout
     };

@@ -18,11 +18,10 @@ fn request(policies: &str) -> String {
 
 #[test]
 fn a_role_or_a_kind_of_roles_gets_its_policy() {
-    let fifo = |priority| Some(Policy::Fifo { priority });
     let text =
         request(r#"["vcpu=fifo:2", "vcpu(1)=rr:9", "emulator=other:-5", "iothread(x)=idle"]"#);
     let found = policies(&text).unwrap();
-    assert_eq!(found[0], ("vcpu(0)".to_owned(), fifo(2)));
+    assert_eq!(found[0], ("vcpu(0)".to_owned(), Some(Policy::Fifo { priority: 2 })));
     assert_eq!(found[1].1, Some(Policy::RoundRobin { priority: 9 }));
     assert!(found.contains(&("emulator".to_owned(), Some(Policy::Other { nice: -5 }))));
     assert!(found.contains(&("iothread(x)".to_owned(), Some(Policy::Idle))));

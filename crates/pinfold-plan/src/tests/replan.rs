@@ -63,8 +63,15 @@ fn pins(placements: &Placements) -> String {
 
 #[track_caller]
 fn moves(found: &After, expected: &str) {
-    let name = |one: &Move| format!("{} {}: {} to {}", one.vnode, one.role, one.from, one.to);
-    assert_eq!(found.moves.iter().map(name).collect::<Vec<_>>().join("; "), expected);
+    assert_eq!(
+        found
+            .moves
+            .iter()
+            .map(|one: &Move| format!("{} {}: {} to {}", one.vnode, one.role, one.from, one.to))
+            .collect::<Vec<_>>()
+            .join("; "),
+        expected
+    );
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use pinfold_host::files;
 use pinfold_model::{
-    CpuSet, IsolationScope, Plan, PuId, Request, Role, Speed, ThreadPlan, Topology, VcpuCount,
-    VmRequest, VnodeRequest,
+    IsolationScope, Plan, PuId, Request, Role, Speed, ThreadPlan, Topology, VcpuCount, VmRequest,
+    VnodeRequest,
 };
 use pinfold_plan::{plan, strategies};
 use pinfold_samples::{HOSTS, hosts};
@@ -23,9 +23,14 @@ fn vm(name: &str, vcpus: VcpuCount) -> VnodeRequest {
 
 /// Process groups as in Buchert 2011 Fig. 2.
 fn groups() -> Vec<VnodeRequest> {
-    let speed = |percent: u32| Speed::from_millionths(percent * 10_000).expect("a speed");
     [("1", 1, 75), ("2", 1, 40), ("3", 2, 60), ("4", 4, 25)]
-        .map(|(name, cores, percent)| VnodeRequest::processes(name, cores, speed(percent)))
+        .map(|(name, cores, percent)| {
+            VnodeRequest::processes(
+                name,
+                cores,
+                Speed::from_millionths(percent * 10_000).expect("a speed"),
+            )
+        })
         .to_vec()
 }
 
@@ -114,12 +119,12 @@ fn every_strategy_on_every_host_is_what_was_read() {
 
 /// Who runs on a CPU: `v0`, `a0` with several machines, `E` the emulator, `h` the host.
 fn cell(layout: &Plan, topology: &Topology, pu: PuId) -> String {
-    let floats = |pus: &CpuSet| topology.nodes.iter().any(|node| node.pus.is_subset(pus));
     let several = layout.vnodes.len() > 1;
     let mut names = Vec::new();
-    for (vnode, thread) in
-        layout.threads().filter(|(_, thread)| thread.pus.contains(pu) && !floats(&thread.pus))
-    {
+    for (vnode, thread) in layout.threads().filter(|(_, thread)| {
+        thread.pus.contains(pu)
+            && !topology.nodes.iter().any(|node| node.pus.is_subset(&thread.pus))
+    }) {
         let of = if several { vnode.name.as_str() } else { "v" };
         match &thread.role {
             Role::Vcpu(index) => names.push(format!("{of}{index}")),

@@ -46,8 +46,12 @@ fn parallel_runs(program: &Program) -> Vec<String> {
         (_, ThreadRule::PowerOfTwo) => 4,
         (_, ThreadRule::Any) => 3,
     };
-    let run = |listed: &CatalogueEntry| Parallel::new(&listed.name, threads(listed), Size::Small);
-    programs.iter().map(|listed| run(listed).instrument().argv().join(" ")).collect()
+    programs
+        .iter()
+        .map(|listed| {
+            Parallel::new(&listed.name, threads(listed), Size::Small).instrument().argv().join(" ")
+        })
+        .collect()
 }
 
 #[test]

@@ -136,8 +136,10 @@ mod tests {
         let home = |key: &str| (key == "HOME").then(|| "/home/a".to_owned());
         assert_eq!(definitions(0, &home).unwrap(), FOLDER);
         assert_eq!(definitions(7, &home).unwrap(), "/home/a/.config/libvirt/qemu");
-        let both = |key: &str| Some(format!("/{key}"));
-        assert_eq!(definitions(7, &both).unwrap(), "/XDG_CONFIG_HOME/libvirt/qemu");
+        assert_eq!(
+            definitions(7, &|key: &str| Some(format!("/{key}"))).unwrap(),
+            "/XDG_CONFIG_HOME/libvirt/qemu"
+        );
         assert_eq!(definitions(7, &|_| None), None);
     }
 }

@@ -209,7 +209,6 @@ impl HelperSpawner for Programs<'_> {
     }
 
     fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
-        let failed = |why: String| SpeedError::HelperSpawner { what: "the sentinel", why };
         let mut child = self
             .program
             .spawn(Helper::Sentinel(&what))
@@ -218,7 +217,10 @@ impl HelperSpawner for Programs<'_> {
             .stderr(Stdio::Null)
             .own_group()
             .start()?;
-        let pipe = child.stdin().ok_or_else(|| failed("it has no standard input".to_owned()))?;
+        let pipe = child.stdin().ok_or_else(|| SpeedError::HelperSpawner {
+            what: "the sentinel",
+            why: "it has no standard input".to_owned(),
+        })?;
         Ok(Box::new(Watching { beat: Some(Heartbeat::over(pipe)?), child: Some(child) }))
     }
 }
@@ -295,7 +297,9 @@ struct Burning {
 
 impl Burner for Burning {
     fn check(&self) -> Result<(), SpeedError> {
-        let failed = |why: String| SpeedError::HelperSpawner { what: "a burner", why };
-        self.loads.check().map_err(|error| failed(with_causes(&error)))
+        self.loads.check().map_err(|error| SpeedError::HelperSpawner {
+            what: "a burner",
+            why: with_causes(&error),
+        })
     }
 }

@@ -46,8 +46,11 @@ fn one_by_one(topology: &Topology, strategy: &str, sizes: &[u32]) -> Vec<Plan> {
 fn sixty_machines_that_share_are_spread_over_the_nodes_one_by_one() {
     let topology = topology("package:2 numa:4 l3:4 core:4 pu:2");
     let plans = one_by_one(&topology, "node-shared", &[8; 60]);
-    let on = |cpus: &CpuSet| plans.iter().filter(|plan| vcpus(plan) == *cpus).count();
-    let counts: Vec<usize> = topology.nodes.iter().map(|node| on(&node.pus)).collect();
+    let counts: Vec<usize> = topology
+        .nodes
+        .iter()
+        .map(|node| plans.iter().filter(|plan| vcpus(plan) == node.pus).count())
+        .collect();
     assert_eq!(counts.iter().sum::<usize>(), 60, "each is inside one node");
     assert!(counts.iter().all(|count| (7..=8).contains(count)), "{counts:?}");
     assert!(plans.iter().flat_map(|plan| &plan.findings).all(|one| one.subject != USED_TWICE));
@@ -132,8 +135,13 @@ fn machines_one_after_the_other_have_no_avoidable_conflict() {
 #[test]
 fn a_conflict_without_room_is_named_for_each_machine() {
     let (_, plans) = many("core:8 pu:1", &[3; 60]);
-    let twice = |plan: &&Plan| plan.findings.iter().any(|finding| finding.subject == USED_TWICE);
-    assert_eq!(plans.iter().filter(|plan| !twice(plan)).count(), 2);
+    assert_eq!(
+        plans
+            .iter()
+            .filter(|plan| !plan.findings.iter().any(|finding| finding.subject == USED_TWICE))
+            .count(),
+        2
+    );
 }
 
 #[test]

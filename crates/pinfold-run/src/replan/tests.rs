@@ -48,11 +48,13 @@ fn grown() -> MachineChange {
 /// The vCPUs that share a CPU with another vCPU.
 fn crowded(plan: &Plan) -> usize {
     let vnode = &plan.vnodes[0];
-    let shares = |vcpu: &&pinfold_model::ThreadPlan| {
-        let mut others = vnode.vcpus().filter(|other| other.role != vcpu.role);
-        others.any(|other| !other.pus.is_disjoint(&vcpu.pus))
-    };
-    vnode.vcpus().filter(shares).count()
+    vnode
+        .vcpus()
+        .filter(|vcpu: &&pinfold_model::ThreadPlan| {
+            let mut others = vnode.vcpus().filter(|other| other.role != vcpu.role);
+            others.any(|other| !other.pus.is_disjoint(&vcpu.pus))
+        })
+        .count()
 }
 
 #[test]
@@ -117,8 +119,11 @@ fn cpus_of_other_owners_are_avoided_and_one_without_a_free_cpu_is_named() {
     assert_eq!(describe(&plan, &new, &change), "vcpu(2) was added and has CPU 0");
     claims.add(&owner, set("0,4-6"), Exclusivity::Exclusive, &Source::default());
     let new = plan_again(&topology, &claims, &plan, &change).unwrap();
-    let twice = |finding: &Finding| finding.subject == claims::USED_TWICE;
-    assert!(new.findings.iter().any(twice), "{:?}", new.findings);
+    assert!(
+        new.findings.iter().any(|finding: &Finding| finding.subject == claims::USED_TWICE),
+        "{:?}",
+        new.findings
+    );
 }
 
 #[test]

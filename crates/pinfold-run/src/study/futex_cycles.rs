@@ -30,8 +30,11 @@ impl FutexWatch {
         probes: &[Probe],
         threads: &[(TaskId, Role)],
     ) -> Result<Self, TrialError> {
-        let is_own = |probe: &&Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock);
-        let probes: Vec<Probe> = probes.iter().filter(is_own).copied().collect();
+        let probes: Vec<Probe> = probes
+            .iter()
+            .filter(|probe: &&Probe| matches!(probe, Probe::FutexCycles | Probe::FutexLock))
+            .copied()
+            .collect();
         let sampling = if probes.is_empty() {
             Err(String::new())
         } else {

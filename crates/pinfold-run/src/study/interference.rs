@@ -260,11 +260,17 @@ lasts = "1s"
         let facts =
             HostFacts { pus: 1, cores: 1, nodes: 1, packages: 1, smt: false, cpufreq: false };
         let cells = library::Cells::new(&study, &facts).unwrap();
-        let wanted = |cell: &&Cell| {
-            let names = ["memory_node", "neighbour", "neighbours"];
-            names.iter().zip(levels).all(|(name, level)| cell.level(&study, name) == Some(level))
-        };
-        let cell = cells.all.iter().find(wanted).unwrap();
+        let cell = cells
+            .all
+            .iter()
+            .find(|cell: &&Cell| {
+                let names = ["memory_node", "neighbour", "neighbours"];
+                names
+                    .iter()
+                    .zip(levels)
+                    .all(|(name, level)| cell.level(&study, name) == Some(level))
+            })
+            .unwrap();
         let measured = Measured { pus: CpuSet::parse_list(measured).unwrap(), vcpus: None };
         match Neighbours::new(&study, cell, &measured, &topology) {
             Err(why) => why,

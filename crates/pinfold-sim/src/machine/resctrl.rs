@@ -150,8 +150,10 @@ impl Machine {
             None => Err(Errno::ISDIR),
             Some("schemata") => Ok(resctrl.schemata(group).into_bytes()),
             Some("tasks") => {
-                let of = |tid: &Tid| resctrl.tasks.get(tid).map_or("", String::as_str);
-                let inside = self.tasks.keys().filter(|tid| of(tid) == group);
+                let inside = self
+                    .tasks
+                    .keys()
+                    .filter(|tid| resctrl.tasks.get(tid).map_or("", String::as_str) == group);
                 Ok(inside.map(|tid| format!("{tid}\n")).collect::<String>().into_bytes())
             }
             Some("info/last_cmd_status") => Ok(format!("{}\n", resctrl.status).into_bytes()),

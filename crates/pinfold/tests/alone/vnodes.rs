@@ -333,13 +333,10 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
 
 /// The groups of burners below a vnode's.
 fn burners(stage: &TestPlatform) -> Vec<Tid> {
-    let is_one = |path: &String| {
-        path.rsplit('/').next().is_some_and(|name| name.starts_with("pinfold-burn"))
-    };
     let mut left = stage.groups();
     let mut found = Vec::new();
     while let Some(group) = left.pop() {
-        if is_one(&group) {
+        if group.rsplit('/').next().is_some_and(|name| name.starts_with("pinfold-burn")) {
             let members = stage.host.read_text(&paths::cgroup_procs(&group)).unwrap_or_default();
             found.extend(members.lines().filter_map(|line| line.parse().ok().map(Tid)));
         }

@@ -142,8 +142,7 @@ fn options(command: &Command) -> BTreeSet<String> {
 
 /// The words of a text that begin with `--` and a letter.
 fn named_options(text: &str) -> Vec<&str> {
-    let is_part = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let words = text.split(|c: char| !is_part(c));
+    let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
     words.filter(|word| word.strip_prefix("--").is_some_and(|name| !name.is_empty())).collect()
 }
 

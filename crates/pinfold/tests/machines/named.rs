@@ -40,8 +40,12 @@ fn machines_of_other_hypervisors_are_placed_and_reverted() {
         let words = ["-c", PROGRAM, program].into_iter().chain(threads);
         let child = start_quietly(Spawn::new(&path).args(words));
         let host = LiveHost::new().expect("a host");
-        let has = |name: &&str| find_thread(&host, child.pid(), name).is_some();
-        assert!(until(|| threads.iter().all(&has)), "{program} has its threads");
+        assert!(
+            until(|| threads
+                .iter()
+                .all(|name: &&str| find_thread(&host, child.pid(), name).is_some())),
+            "{program} has its threads"
+        );
         let before = list_masks(&host, child.pid());
         let pid = child.pid().to_string();
         sandbox.print(&["apply", "--pid", &pid, "--strategy", "compact"]);

@@ -70,9 +70,12 @@ fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
         let cells = store.cells(start.id).expect("its cells");
         assert_eq!(cells.len(), LoadState::ALL.len());
         for cell in cells {
-            let measured = |metric| cell.series.iter().any(|series| series.metric == metric);
             for metric in [Metric::SpinGap, Metric::Wakeup, Metric::IoAhci, Metric::IoVirtio] {
-                assert!(measured(metric), "{metric:?} in {}", cell.load);
+                assert!(
+                    cell.series.iter().any(|series| series.metric == metric),
+                    "{metric:?} in {}",
+                    cell.load
+                );
             }
         }
     }

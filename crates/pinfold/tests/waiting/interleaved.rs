@@ -300,8 +300,13 @@ impl Host {
         for (index, domain) in self.domains.iter().enumerate() {
             for (vcpu, cpus) in &domain.pins {
                 let thread = find_thread(&self.live, self.pid(index), &format!("CPU {vcpu}/"));
-                let mask = || self.live.affinity(thread.expect("a vCPU")).expect("a mask");
-                assert_eq!(mask(), *cpus, "vCPU {vcpu} of {}{}", DOMAINS[index], self.told());
+                assert_eq!(
+                    self.live.affinity(thread.expect("a vCPU")).expect("a mask"),
+                    *cpus,
+                    "vCPU {vcpu} of {}{}",
+                    DOMAINS[index],
+                    self.told()
+                );
             }
         }
     }

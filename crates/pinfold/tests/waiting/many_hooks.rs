@@ -53,8 +53,10 @@ impl Domains {
         }
         let host = LiveHost::new().expect("a host");
         for machine in &machines {
-            let has_vcpu = || find_thread(&host, machine.pid(), "CPU 0/").is_some();
-            assert!(until(has_vcpu), "QEMU makes its vCPU");
+            assert!(
+                until(|| find_thread(&host, machine.pid(), "CPU 0/").is_some()),
+                "QEMU makes its vCPU"
+            );
         }
         Some(Self { sandbox, host, machines })
     }
@@ -97,13 +99,14 @@ impl Domains {
     fn ask_numad(&self) -> Vec<Child> {
         let numad = self.sandbox.path("numad");
         std::os::unix::fs::symlink(PINFOLD, &numad).expect("a link");
-        let ask = |index| {
-            let answer = self.sandbox.path(&format!("{index}.nodes"));
-            let line = r#"exec "$1" -w 1:2 >"$0" 2>/dev/null"#;
-            let asked = Spawn::new("sh").args(["-c", line, &answer, &numad]).stdin(Stdio::Null);
-            asked.die_with_parent(true).start().expect("it starts")
-        };
-        (0..self.machines.len()).map(ask).collect()
+        (0..self.machines.len())
+            .map(|index| {
+                let answer = self.sandbox.path(&format!("{index}.nodes"));
+                let line = r#"exec "$1" -w 1:2 >"$0" 2>/dev/null"#;
+                let asked = Spawn::new("sh").args(["-c", line, &answer, &numad]).stdin(Stdio::Null);
+                asked.die_with_parent(true).start().expect("it starts")
+            })
+            .collect()
     }
 
     /// The plans of the journals, by the process of their machine.

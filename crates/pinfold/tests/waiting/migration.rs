@@ -32,8 +32,12 @@ fn a_domain_that_migrates_is_placed_where_it_arrives() {
         let options = ["--migrateuri", &socket, "--persistent", "--undefinesource"];
         let words = [&["migrate", NAME, uri.as_str()][..], &options].concat();
         source.virsh(&words).expect("it migrates");
-        let is_placed = || masks(pid(destination)).values().all(|mask| mask == cpu);
-        assert!(until(is_placed), "{:?}\n{:?}", masks(pid(destination)), log(destination));
+        assert!(
+            until(|| masks(pid(destination)).values().all(|mask| mask == cpu)),
+            "{:?}\n{:?}",
+            masks(pid(destination)),
+            log(destination)
+        );
         assert!(until(|| count_active(source) == 0), "{:?}", log(source));
         assert_eq!(count_active(destination), 1, "{:?}", log(destination));
     }
