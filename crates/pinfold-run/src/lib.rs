@@ -76,6 +76,7 @@ pub mod tune_page;
 pub mod undo;
 pub mod vcpus;
 pub mod watch;
+mod watched;
 
 pub use descendants::OnLeft;
 pub use failure::{Exit, Failure};

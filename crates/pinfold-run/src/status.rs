@@ -12,7 +12,7 @@ use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid}
 use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{answers, is_platform};
 use crate::target::threads_by_journal;
-use crate::{Exit, Failure, host, replan, undo};
+use crate::{Exit, Failure, host, replan, undo, watched};
 
 /// One active placement.
 pub struct ActivePlacement {
@@ -39,6 +39,8 @@ pub struct ActivePlacement {
     pub tables: Option<MachineTables>,
     /// True if the process that applied it lives.
     pub supervised: bool,
+    /// True if `pinfold watch` monitors it.
+    pub watched: bool,
     /// The process that monitors it, if that process is stopped.
     pub stopped: Option<Tid>,
 }
@@ -152,11 +154,14 @@ impl Found {
 /// # Errors
 /// [`Failure`] if the journals or the marks cannot be listed.
 pub fn find(host: &LiveHost, state: &str) -> Result<Found, Failure> {
-    let mut found =
-        match host::existing_journals(StateDir::open_existing(state)?.as_ref(), &SystemClock)? {
-            Some(journals) => find_in(host, &journals)?,
-            None => Found::default(),
-        };
+    let directory = StateDir::open_existing(state)?;
+    let mut found = match host::existing_journals(directory.as_ref(), &SystemClock)? {
+        Some(journals) => find_in(host, &journals)?,
+        None => Found::default(),
+    };
+    if let Some(directory) = &directory {
+        find_watched(host, directory, &mut found.placements)?;
+    }
     found.lost = undo::find_lost(host, state)?;
     // A journal that cannot be read is reported once.
     found.lost.retain(|one| found.damaged.iter().all(|damaged| damaged.id != one.id()));
@@ -193,6 +198,23 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
     }
     find_used_twice(host, &mut found.placements, &claims::read(host, Some(journals))?);
     Ok(found)
+}
+
+/// Marks the placements that `pinfold watch` monitors.
+fn find_watched(
+    host: &LiveHost,
+    state: &StateDir,
+    placements: &mut [ActivePlacement],
+) -> Result<(), Failure> {
+    let Some((watcher, ids)) = watched::read(host, state)? else { return Ok(()) };
+    let stopped = Some(watcher).filter(|pid| host::is_stopped(*pid));
+    for one in placements.iter_mut().filter(|one| ids.contains(&one.id)) {
+        one.watched = true;
+        if !one.supervised {
+            one.stopped = stopped;
+        }
+    }
+    Ok(())
 }
 
 /// Adds a warning to each placement with a CPU that another owner uses too, although one of the two
@@ -235,7 +257,10 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     } else {
         None
     };
-    let supervised = alive(header.supervisor)?;
+    // A later plan may be of another process, and the first one may still monitor it.
+    let last = record.last_supervisor();
+    let supervisor = if alive(header.supervisor)? { header.supervisor } else { last };
+    let supervised = alive(supervisor)?;
     let is_left = record.is_left(host)?;
     let mut status = status;
     if let Some(status) = &mut status {
@@ -258,7 +283,8 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         tables: MachineTables::read(host, header.vm.tid)?.filter(|_| status.is_some()),
         status,
         supervised,
-        stopped: Some(header.supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
+        watched: false,
+        stopped: Some(supervisor.tid).filter(|pid| supervised && host::is_stopped(*pid)),
     })
 }
 

@@ -32,6 +32,7 @@ use crate::replan::Surroundings;
 use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
+use crate::watched::WatchedFile;
 use crate::{Exit, Failure, ended, host, interrupt, replan, undo};
 
 /// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
@@ -126,6 +127,7 @@ pub fn watch(
         newcomers_at: None,
     };
     refuse_elsewhere(&host, &journals)?;
+    let mut watched = WatchedFile::new(&host, state)?;
     watcher.find_placements()?;
     if let Some(only) = options.only
         && watcher.placements.is_empty()
@@ -149,6 +151,9 @@ pub fn watch(
         watcher.find_placements()?;
         watcher.beat();
         watcher.look();
+        if let Err(error) = watched.update(watcher.placements.keys().cloned().collect()) {
+            watcher.log_once(&Failure::from(error).to_string());
+        }
         watcher.compare_claims();
         metrics.serve(clock.now_ns(), || watcher.page());
         watcher.wait(&metrics)?;

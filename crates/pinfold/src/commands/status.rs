@@ -144,7 +144,7 @@ fn verdict(found: &Found) -> Result<(), Failure> {
 fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
     let mut text =
         format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
-    text.push_str(&match (one.stopped, one.supervised) {
+    text.push_str(&match (one.stopped, one.supervised || one.watched) {
         (Some(pid), _) => format!(
             ", monitored by a Pinfold process that is suspended ({pid}; `kill -CONT {pid}` \
              continues it)"

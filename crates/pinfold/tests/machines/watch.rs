@@ -416,9 +416,12 @@ fn one_machine_or_all_are_watched() {
     let status = || scene.run(&["status"]).stdout_text();
     let is_active = until(|| status().contains("2 placements are active"));
     assert!(is_active, "{}\n{}", scene.read("said"), status());
+    let text = ", monitored by a running Pinfold process";
+    assert_eq!(status().matches(text).count(), 1, "the group's own: {}", status());
     let watch = scene.watch_with(&[&scene.pid()]);
     scene.reported("watching 1 placement;");
     scene.counted("placements 1");
+    assert!(until(|| status().matches(text).count() == 2), "the watched one too: {}", status());
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     assert!(until(|| !files::exists(&scene.path("own/metrics"))), "its end");
     let _all = scene.watch_with(&["--all"]);
