@@ -108,9 +108,10 @@ fn table(rows: &[(&str, &[StartResult])]) -> Table {
         rows: rows
             .iter()
             .map(|(name, seen)| {
-                let of =
-                    |value: fn(&StartResult) -> f64| seen.iter().map(value).collect::<Vec<f64>>();
-                let (ran, delay) = (of(|one| one.ran_ns), of(|one| one.delay_ns));
+                let (ran, delay) = (
+                    seen.iter().map(|one| one.ran_ns).collect::<Vec<f64>>(),
+                    seen.iter().map(|one| one.delay_ns).collect::<Vec<f64>>(),
+                );
                 let stopped: Vec<f64> = seen.iter().filter_map(|one| one.stopped_ns).collect();
                 vec![
                     (*name).to_owned(),

@@ -376,12 +376,14 @@ impl Bench {
             let from_ns = ready_ns.saturating_add(gap.at_ns);
             (Span { from_ns, until_ns: from_ns.saturating_add(gap.length_ns) }, gap)
         });
-        let spans = |name: &str| spans(&text, name);
         Ok(Block {
             directory,
             culprit,
-            reference: spans("gap").into_iter().filter(|gap| gap.from_ns > ready_ns).collect(),
-            acts: spans("act"),
+            reference: spans(&text, "gap")
+                .into_iter()
+                .filter(|gap| gap.from_ns > ready_ns)
+                .collect(),
+            acts: spans(&text, "act"),
             found: found.collect(),
             lost: report.summary.lost,
         })

@@ -76,8 +76,11 @@ pub fn table(times: &[Times], rivals: &[usize]) -> Table {
 }
 
 fn spread(times: &Times) -> String {
-    let at = |p| milliseconds(quantile(&times.samples, p));
-    format!("{} – {}", at(0.05), at(0.95))
+    format!(
+        "{} – {}",
+        milliseconds(quantile(&times.samples, 0.05)),
+        milliseconds(quantile(&times.samples, 0.95))
+    )
 }
 
 /// Nanoseconds since this time.

@@ -102,13 +102,16 @@ fn merge_rows(simulation: &Simulation, store: usize) -> Vec<Vec<String>> {
         let each = thousands(bytes as f64 / trials);
         format!("{:.1} MB, {each} bytes per trial", bytes as f64 / 1e6)
     };
-    let rate = |count: f64| thousands(count / merge_s);
     let all =
         format!("{merge_s:.1} s for {} results, {} trials", thousands(results), thousands(trials));
     vec![
         row(
             "merging: digest, checks, store with `fsync`, 256 results at a time",
-            format!("{} results/s, {} trials/s", rate(results), rate(trials)),
+            format!(
+                "{} results/s, {} trials/s",
+                thousands(results / merge_s),
+                thousands(trials / merge_s)
+            ),
         ),
         row("merging all results that there are", all),
         row("results as they travel", size(tally.result_bytes)),
@@ -143,12 +146,14 @@ fn files(simulation: &mut Simulation, scratch: &Scratch) -> Result<Vec<Vec<Strin
     let begin = SystemClock.now_ns();
     paths.iter().try_for_each(|path| files::read(path).map(drop))?;
     let read_ns = since(begin);
-    let each = |ns: f64| milliseconds(Some(ns / f64::from(count.max(1))));
     let n = thousands(f64::from(count));
     Ok(vec![
-        row("writing a result's file (temporary, `fsync`, rename)", each(write_ns)),
+        row(
+            "writing a result's file (temporary, `fsync`, rename)",
+            milliseconds(Some(write_ns / f64::from(count.max(1)))),
+        ),
         row(&format!("listing {n} of them in shards"), milliseconds(Some(list_ns))),
-        row("reading one", each(read_ns)),
+        row("reading one", milliseconds(Some(read_ns / f64::from(count.max(1))))),
     ])
 }
 

@@ -66,12 +66,11 @@ fn build() -> Result<(), String> {
 
 /// Writes the list of all sources as Rust, and a number that is another one when they are.
 fn embed(sources: &Path) -> Result<(), String> {
-    let fail = |what: &Path, error| format!("{}: {error}", what.display());
     let mut rust = String::new();
     let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a
     for path in files(sources, &["c", "h"])? {
         let name = path.strip_prefix(sources).unwrap_or(&path).display().to_string();
-        let bytes = std::fs::read(&path).map_err(|error| fail(&path, error))?;
+        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         for byte in name.bytes().chain(bytes) {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -79,7 +78,8 @@ fn embed(sources: &Path) -> Result<(), String> {
     }
     println!("cargo::rustc-env=PINLOAD_SOURCES={hash:016x}");
     let list = Path::new(&variable("OUT_DIR")?).join("sources.rs");
-    std::fs::write(&list, format!("[{rust}]")).map_err(|error| fail(&list, error))
+    std::fs::write(&list, format!("[{rust}]"))
+        .map_err(|error| format!("{}: {error}", list.display()))
 }
 
 /// The compiler and the arguments that its variable holds before ours, as in `CC="ccache gcc"`.

@@ -107,14 +107,13 @@ mod tests {
     #[test]
     fn rows_take_the_place_of_their_like() {
         let kernel = "6.1.0-56-cloud-amd64";
-        let row = |case, verdict| row(case, kernel, verdict);
         let old = format!("before\n{BEGIN}\n{END}\nafter\n");
         let first = [
-            row("systemd", Verdict::Passed("1".into())),
-            row("cpufreq", Verdict::Skipped("2".into())),
+            row("systemd", kernel, Verdict::Passed("1".into())),
+            row("cpufreq", kernel, Verdict::Skipped("2".into())),
         ];
         let text = replace_rows(&old, &first).unwrap();
-        let second = [row("systemd", Verdict::Failed("x | y\nmore".into()))];
+        let second = [row("systemd", kernel, Verdict::Failed("x | y\nmore".into()))];
         let text = replace_rows(&text, &second).unwrap();
         let table = format!(
             "{HEAD}| cpufreq | {kernel} | skipped | 2 |\n| systemd | {kernel} | **failed** | x \\| y |\n"

@@ -191,11 +191,10 @@ fn files_below(folder: &Path) -> Result<BTreeSet<String>, String> {
 }
 
 fn empty(folder: PathBuf) -> Result<PathBuf, String> {
-    let failed = |error: std::io::Error| format!("{}: {}", folder.display(), error);
     if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(failed)?;
+        fs::remove_dir_all(&folder).map_err(|error: std::io::Error| format!("{}: {}", folder.display(), error))?;
     }
-    fs::create_dir_all(&folder).map_err(failed)?;
+    fs::create_dir_all(&folder).map_err(|error: std::io::Error| format!("{}: {}", folder.display(), error))?;
     Ok(folder)
 }
 

@@ -181,11 +181,10 @@ mod tests {
 
     #[test]
     fn early_bursts_do_not_count() {
-        let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
         // 100 ms each: the first two are in the lead, which is fast; then half speed, and late by a
         // quarter.
-        let early = sample(50 * MS, 0);
-        let late = sample(100 * MS, 25 * MS);
+        let early = BurstSample { burst_ns: 50 * MS, late_ns: 0 };
+        let late = BurstSample { burst_ns: 100 * MS, late_ns: 25 * MS };
         let reading = of_bursts(&[early, early, late, late], 1_000, 50_000, 200);
         assert_eq!(reading.rate, 10_000.0);
         assert_eq!(reading.rate_with_wait, Some(8_000.0));

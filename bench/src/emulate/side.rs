@@ -126,9 +126,11 @@ pub fn neighbour(
     rounds: Rounds,
 ) -> Result<Vec<Felt>, Failure> {
     let Rounds { count, ms } = rounds;
-    let one = |name: &str| subject.vnode(name, 1, 0.5);
-    let platform =
-        Platform::up(tools, "neighbours", &shared_platform(&format!("{}{}", one("a"), one("b"))))?;
+    let platform = Platform::up(
+        tools,
+        "neighbours",
+        &shared_platform(&format!("{}{}", subject.vnode("a", 1, 0.5), subject.vnode("b", 1, 0.5))),
+    )?;
     // It ends when it is killed; repetitions take time too.
     let all_ms = ((ms + 400) * 5 * count + 2_000).saturating_mul(4);
     let mut other = platform

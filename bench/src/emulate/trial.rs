@@ -175,8 +175,8 @@ pub fn judge_runs(request: TrialRequest, runs: [&Run<Reading>; 3]) -> Trial {
     let TrialRequest { place, load, speed } = request;
     let [reading, before, after] = runs.map(|run| &run.gave);
     let full = f64::midpoint(before.rate, after.rate);
-    let wait = |reading: &Reading| reading.rate_with_wait;
-    let full_with_wait = wait(before).zip(wait(after)).map(|(a, b)| f64::midpoint(a, b));
+    let full_with_wait =
+        before.rate_with_wait.zip(after.rate_with_wait).map(|(a, b)| f64::midpoint(a, b));
     let first = reading.begin_ns;
     let (from, to) = (first + KEPT_NS.0, first + KEPT_NS.1);
     let kept = reading.stops.iter().filter(|stop| stop.start_ns < to && end_of(stop) > from);
@@ -186,7 +186,10 @@ pub fn judge_runs(request: TrialRequest, runs: [&Run<Reading>; 3]) -> Trial {
         load: load.name(),
         asked: speed,
         achieved: reading.rate / full,
-        achieved_with_wait: wait(reading).zip(full_with_wait).map(|(rate, full)| rate / full),
+        achieved_with_wait: reading
+            .rate_with_wait
+            .zip(full_with_wait)
+            .map(|(rate, full)| rate / full),
         rates: [reading.rate, before.rate, after.rate],
         unevenness: [1, 10, 100]
             .map(|width| judge::unevenness(&reading.windows, full / 1e3, width)),

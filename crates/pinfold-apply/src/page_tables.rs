@@ -240,8 +240,9 @@ fn v2_group(host: &dyn Host, pid: Tid) -> Result<Option<(String, String)>, HostE
     let path = paths::process_cgroup(pid);
     let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
-    let of = |group: &str| mount.group_dir(group);
-    Ok(of("/").zip(proc_cgroup::v2_path(&memberships).and_then(of)))
+    Ok(mount
+        .group_dir("/")
+        .zip(proc_cgroup::v2_path(&memberships).and_then(|group| mount.group_dir(group))))
 }
 
 /// True if no other process is in the group or below it, except kernel threads: those of KVM and

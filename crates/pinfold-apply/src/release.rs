@@ -195,12 +195,13 @@ pub(crate) fn release_bystanders(past: &UndoContext<'_>, record: &Record, report
         Ok(threads) => threads.into_iter().collect::<BTreeSet<Tid>>(),
         Err(error) => return report.fail("the masks of bystanders", &error),
     };
-    let is_created =
-        |task: &TaskId| of_machine.contains(&task.tid) && !record.header.threads.contains(task);
     // A task that was placed or moved has its original restored by its own step.
     let bystanders: BTreeMap<TaskId, &CpuSet> = record
         .masks()
-        .filter(|(task, _)| !past.has_step_for(*task) && !is_created(task))
+        .filter(|(task, _)| {
+            !past.has_step_for(*task)
+                && !(of_machine.contains(&task.tid) && !record.header.threads.contains(task))
+        })
         .map(|(task, mask)| (*task, mask))
         .collect();
     for (task, mask) in &bystanders {

@@ -186,9 +186,8 @@ pub(crate) fn confirm_missing(host: &dyn Host, path: &str) -> Result<(), HostErr
         at = parent;
     }
     let parent = at.rsplit_once('/').map_or("", |(parent, _)| parent);
-    let has = |file: &str| host.exists(&paths::cgroup_file(parent, file));
-    let is_in_place = has("cgroup.procs")
-        || has("schemata")
+    let is_in_place = host.exists(&paths::cgroup_file(parent, "cgroup.procs"))
+        || host.exists(&paths::cgroup_file(parent, "schemata"))
         || paths::ALWAYS_THERE.iter().any(|root| parent.starts_with(root));
     if is_in_place {
         return Ok(());

@@ -41,9 +41,8 @@ pub fn run_with_input(
             })
         });
         let out = gather(stdout, &mut |_| {});
-        let broken = |_| std::io::Error::other("a thread panicked");
-        let errors = errors.join().map_err(broken)?;
-        written.join().map_err(broken)?;
+        let errors = errors.join().map_err(|_| std::io::Error::other("a thread panicked"))?;
+        written.join().map_err(|_| std::io::Error::other("a thread panicked"))?;
         Ok((out?, errors?))
     });
     let (stdout, stderr) = gathered.map_err(|error: std::io::Error| {

@@ -99,8 +99,12 @@ impl Domains {
 
     /// The rows that match a name or UUID.
     fn rows_of(&self, name: &str, uuid: &str) -> Vec<&DomainRow> {
-        let is_match = |pattern: &String| matches(pattern, name) || matches(pattern, uuid);
-        self.rows.iter().filter(|row| row.names.iter().any(is_match)).collect()
+        self.rows
+            .iter()
+            .filter(|row| {
+                row.names.iter().any(|pattern| matches(pattern, name) || matches(pattern, uuid))
+            })
+            .collect()
     }
 
     /// The row of a domain, by its name or UUID; `None` without one.

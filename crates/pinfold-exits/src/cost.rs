@@ -208,9 +208,13 @@ mod tests {
 
     #[test]
     fn the_cost_is_the_difference_of_pairs() {
-        let pair =
-            |extra: u64| Pair { watched_ns: 1_000_000 + extra, plain_ns: 1_000_000, events: 400 };
-        let pairs: Vec<Pair> = (0..15).map(|n| pair(40_000 + n * 1_000)).collect();
+        let pairs: Vec<Pair> = (0..15)
+            .map(|n| Pair {
+                watched_ns: 1_000_000 + (40_000 + n * 1_000),
+                plain_ns: 1_000_000,
+                events: 400,
+            })
+            .collect();
         let cost = summary(&pairs, 100).unwrap();
         assert_eq!(cost.per_event_ns.median, 117.5);
         assert_eq!(cost.per_exit_ns.median, 470.0);

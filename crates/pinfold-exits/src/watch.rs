@@ -50,13 +50,13 @@ impl EventSurvey {
     pub fn begin(host: &dyn Host, threads: &[VcpuThread]) -> Result<Self, ExitsError> {
         require_initial_namespace(host)?;
         let open = |source| ExitCounter::open(host, from_source(source), &tids(threads));
-        let explain = |error| ExitsError::explain(host, error);
-        let mut hardware = open(ExitSource::Hardware).map_err(explain)?;
+        let mut hardware =
+            open(ExitSource::Hardware).map_err(|error| ExitsError::explain(host, error))?;
         let mut userspace = match open(ExitSource::Userspace) {
             Ok(counter) => Some(counter),
             // The other events suffice if these do not exist.
             Err(error) if error.is_gone() => None,
-            Err(error) => return Err(explain(error)),
+            Err(error) => return Err(ExitsError::explain(host, error)),
         };
         if let Some(counter) = &mut userspace {
             counter.start(host)?;

@@ -55,8 +55,12 @@ impl LoadState {
 
 impl fmt::Display for LoadState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = |loaded| if loaded { "loaded" } else { "idle" };
-        write!(f, "host {}, guest {}", word(self.host), word(self.guest))
+        write!(
+            f,
+            "host {}, guest {}",
+            if self.host { "loaded" } else { "idle" },
+            if self.guest { "loaded" } else { "idle" }
+        )
     }
 }
 

@@ -274,12 +274,13 @@ impl Say {
     /// The answer for a value.
     #[must_use]
     pub fn answer(self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
-        let filled = |line: &&str| line.replace("{}", &setting.value.to_string());
         match self {
-            Self::Line(line) => FormatAnswer::line(filled(&line)),
-            Self::Lines(place, lines, but) => {
-                FormatAnswer::lines(place, lines.iter().map(filled).collect()).but(but)
-            }
+            Self::Line(line) => FormatAnswer::line(line.replace("{}", &setting.value.to_string())),
+            Self::Lines(place, lines, but) => FormatAnswer::lines(
+                place,
+                lines.iter().map(|line| line.replace("{}", &setting.value.to_string())).collect(),
+            )
+            .but(but),
             Self::Elsewhere => FormatAnswer::Elsewhere,
             Self::Nothing(why) => FormatAnswer::nothing(why),
             Self::By(answer) => answer(setting, scope),

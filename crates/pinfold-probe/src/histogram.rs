@@ -158,13 +158,12 @@ mod tests {
     #[test]
     fn percentiles_lie_in_their_buckets() {
         let all = count_durations([(1_000, 989), (5_000, 10), (1_000_000, 1)]);
-        let at = |percentile| all.percentile(percentile);
-        let p50 = at(PERCENTILES[0]).unwrap();
+        let p50 = all.percentile(PERCENTILES[0]).unwrap();
         assert!(p50.at_least_ns <= 1_000 && p50.at_most_ns >= 1_000);
-        let p99 = at(PERCENTILES[2]).unwrap();
+        let p99 = all.percentile(PERCENTILES[2]).unwrap();
         assert!(p99.at_least_ns <= 5_000 && p99.at_most_ns >= 5_000);
         // 1,000 samples are too few for the 99.9th percentile.
-        assert_eq!(at(PERCENTILES[3]), None);
+        assert_eq!(all.percentile(PERCENTILES[3]), None);
         assert_eq!((all.count(), all.max_ns()), (1_000, Some(1_000_000)));
         assert_eq!(all.filled_buckets().map(|(_, count)| count).collect::<Vec<_>>(), [989, 10, 1]);
     }

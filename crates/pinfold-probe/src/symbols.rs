@@ -348,12 +348,13 @@ mod tests {
 
     #[test]
     fn an_address_in_a_file_is_found_by_its_mapping() {
-        let segment =
-            |offset, file_bytes, address, bytes| Segment { offset, file_bytes, address, bytes };
         let file = File {
             table: Table::Whole,
             // The first segment ends in the page in which the second one starts.
-            segments: vec![segment(0, 0x1e00, 0, 0x1e00), segment(0x1f00, 0x200, 0x2f00, 0x900)],
+            segments: vec![
+                Segment { offset: 0, file_bytes: 0x1e00, address: 0, bytes: 0x1e00 },
+                Segment { offset: 0x1f00, file_bytes: 0x200, address: 0x2f00, bytes: 0x900 },
+            ],
             symbols: vec![
                 (0x100, 0x10, "first".to_owned()),
                 (0x3000, 8, "data".to_owned()),

@@ -193,13 +193,19 @@ fn members(text: &str) -> Vec<(String, String)> {
     let Ok(serde_json::Value::Object(object)) = serde_json::from_str(text) else {
         return Vec::new();
     };
-    let plain =
-        |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     object
         .iter()
         .flat_map(|(key, value)| {
             let elements = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
-            elements.iter().map(|element| (key.clone(), plain(element))).collect::<Vec<_>>()
+            elements
+                .iter()
+                .map(|element| {
+                    (
+                        key.clone(),
+                        element.as_str().map_or_else(|| element.to_string(), str::to_owned),
+                    )
+                })
+                .collect::<Vec<_>>()
         })
         .collect()
 }

@@ -197,9 +197,10 @@ fn measure_cost(
     program: &HelperProgram,
     scope: ExitScope,
 ) -> Result<cost::Cost, String> {
-    let reported = |error: ExitsError| Failure::from(error).message;
-    let mut guest = micro::MicroChild::start(program).map_err(reported)?;
-    cost::measure(host, &SystemClock, scope, &mut guest).map_err(reported)
+    let mut guest = micro::MicroChild::start(program)
+        .map_err(|error: ExitsError| Failure::from(error).message)?;
+    cost::measure(host, &SystemClock, scope, &mut guest)
+        .map_err(|error: ExitsError| Failure::from(error).message)
 }
 
 /// Level C, because of a failure of the others; without a monitor, it is that failure.

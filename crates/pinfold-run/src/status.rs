@@ -172,10 +172,9 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
     let mut found = Found::default();
     for summary in journals.list()? {
         let record = summary.record.map_err(Failure::from);
-        let here = |record: &Record| record.require_here(host);
         let looked = match record {
-            Ok(Some(record)) if !record.has_ended() && here(&record).is_err() => {
-                here(&record).map(|()| None).map_err(Failure::from)
+            Ok(Some(record)) if !record.has_ended() && record.require_here(host).is_err() => {
+                record.require_here(host).map(|()| None).map_err(Failure::from)
             }
             Ok(Some(record)) if !record.has_ended() && is_platform(&record.header.plan) => {
                 let alive = process::task_alive(host, record.header.supervisor);

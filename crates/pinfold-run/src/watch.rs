@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::{
-    Extent, Journal, JournalError, Journals, OnDrift, QuickCheck, Record, Roles, Summary, Target,
+    Extent, Journal, JournalError, Journals, OnDrift, QuickCheck, Record, Roles, Target,
     WatchEvent, Watcher,
 };
 use pinfold_claims::Use;
@@ -132,8 +132,13 @@ pub fn watch(
     if let Some(only) = options.only
         && watcher.placements.is_empty()
     {
-        let is_active = |one: &Summary| matches!(&one.record, Ok(Some(it)) if !it.has_ended());
-        return Err(undo::unknown(only, journals.list()?.iter().any(is_active)));
+        return Err(undo::unknown(
+            only,
+            journals
+                .list()?
+                .iter()
+                .any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended())),
+        ));
     }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",

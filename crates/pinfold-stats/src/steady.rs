@@ -78,15 +78,17 @@ fn changes(values: &[f64]) -> Vec<usize> {
     best[0] = -penalty;
     let mut open = vec![0];
     for end in SHORTEST..=values.len() {
-        let cost = |start: usize| best[start] + sums.cost(start, end) / variance;
         let (start, least) = open
             .iter()
             .filter(|start| end - **start >= SHORTEST)
-            .map(|start| (*start, cost(*start)))
+            .map(|start| (*start, best[*start] + sums.cost(*start, end) / variance))
             .min_by(|one, other| one.1.total_cmp(&other.1))
             .unwrap_or((0, f64::INFINITY));
         // A start that costs more even without the penalty can never be optimal later.
-        open.retain(|start| end - start < SHORTEST || cost(*start) <= least + penalty);
+        open.retain(|start| {
+            end - start < SHORTEST
+                || best[*start] + sums.cost(*start, end) / variance <= least + penalty
+        });
         (best[end], from[end]) = (least + penalty, start);
         let next = end + 1 - SHORTEST;
         if next >= SHORTEST {

@@ -156,7 +156,6 @@ impl<'h> Sampler<'h> {
     /// Reads all threads. Those that have ended are left out.
     pub fn sample(&mut self, now_ns: u64) -> Snapshot {
         let interval_ns = now_ns.saturating_sub(self.last_ns).max(1);
-        let share = |ns: u64| ns as f64 / interval_ns as f64;
         self.round += 1;
         let mut machines = Vec::new();
         let mut index = 0;
@@ -177,14 +176,14 @@ impl<'h> Sampler<'h> {
             machines.push(MachineSample {
                 name: machine.name.clone(),
                 pid: machine.pid.0,
-                throttled_share: throttled.map(share),
+                throttled_share: throttled.map(|ns| ns as f64 / interval_ns as f64),
                 placement: machine.placement.clone(),
                 threads,
             });
         }
         self.attribute(&mut machines);
         let own_ns = self.own_run_ns();
-        let own_share = share(own_ns.saturating_sub(self.own_ns));
+        let own_share = own_ns.saturating_sub(self.own_ns) as f64 / interval_ns as f64;
         (self.own_ns, self.last_ns) = (own_ns, now_ns);
         let mut snapshot = Snapshot {
             format: FORMAT.to_owned(),
@@ -326,9 +325,11 @@ impl WatchedMachine {
 
 /// The cgroups of a process that count how long a quota stopped them.
 fn quotas(host: &dyn Host, pid: Tid) -> Vec<Quota> {
-    let read = |path: String| host.read_text(&path).ok();
-    let mounts = read(paths::own_mountinfo()).and_then(|text| mountinfo::parse(&text).ok());
-    let (Some(mounts), Some(text)) = (mounts, read(paths::task_file(pid, pid, "cgroup"))) else {
+    let mounts =
+        host.read_text(&paths::own_mountinfo()).ok().and_then(|text| mountinfo::parse(&text).ok());
+    let (Some(mounts), Some(text)) =
+        (mounts, host.read_text(&paths::task_file(pid, pid, "cgroup")).ok())
+    else {
         return Vec::new();
     };
     let mount = mountinfo::v1_mount(&mounts, "cpu").or_else(|| mountinfo::v2_mount(&mounts));

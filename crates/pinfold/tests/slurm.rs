@@ -255,9 +255,11 @@ impl Cluster {
         for name in files::list("/proc").unwrap_or_default() {
             let Ok(bytes) = files::read(&format!("/proc/{name}/environ")) else { continue };
             let text = String::from_utf8_lossy(&bytes);
-            let has = |word: &str| text.split('\0').any(|one| one.contains(word));
             let pid = name.parse::<u32>().ok().map(Tid).filter(|pid| *pid != process::own_pid());
-            if let Some(pid) = pid.filter(|_| has(&own) && has(mark)) {
+            if let Some(pid) = pid.filter(|_| {
+                text.split('\0').any(|one| one.contains(&own))
+                    && text.split('\0').any(|one| one.contains(mark))
+            }) {
                 found.push(pid);
             }
         }

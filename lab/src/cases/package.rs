@@ -37,12 +37,20 @@ pub(super) fn installed_and_removed(guest: &mut Guest) -> Result<String, LabErro
         return Err(LabError::wrong("the removal does not name the state", reported));
     }
     let now = guest.shell(FILES)?;
-    let is_left = |file: &&str| !files.lines().any(|old| old == *file);
-    let left = now.lines().filter(is_left).filter(|file| !file.starts_with("/var/lib/pinfold/"));
+    let left = now
+        .lines()
+        .filter(|file| !files.lines().any(|old| old == *file))
+        .filter(|file| !file.starts_with("/var/lib/pinfold/"));
     expect_none("the removal left files", left.map(str::to_owned).collect())?;
     dpkg(guest, "--purge pinfold")?;
     let now = guest.shell(FILES)?;
-    expect_none("the purge left files", now.lines().filter(is_left).map(str::to_owned).collect())?;
+    expect_none(
+        "the purge left files",
+        now.lines()
+            .filter(|file| !files.lines().any(|old| old == *file))
+            .map(str::to_owned)
+            .collect(),
+    )?;
     Ok(format!(
         "{} files by dpkg; a machine was isolated and two services ran: all was reverted at the \
          removal ({explicit} lists by name), state stayed, and was purged",

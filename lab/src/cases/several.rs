@@ -91,15 +91,14 @@ fn of_vcpus(during: &Snapshot, machines: &[(&str, u32)]) -> Result<CpuSet, LabEr
 fn intruders(during: &Snapshot, machines: &[(&str, u32)]) -> Vec<String> {
     let mut found = Vec::new();
     for (name, pid) in machines {
-        let of_machine = |group: u32| group == *pid;
         let mut own = CpuSet::new();
         for task in during.tasks.values() {
-            if of_machine(task.process_group) && task.name.starts_with("CPU ") {
+            if task.process_group == *pid && task.name.starts_with("CPU ") {
                 own.add(&task.mask);
             }
         }
         for (tid, task) in &during.tasks {
-            let is_bound = task.is_kernel_thread() || of_machine(task.process_group);
+            let is_bound = task.is_kernel_thread() || task.process_group == *pid;
             if !is_bound && !task.mask.is_disjoint(&own) {
                 let text = format!("task {tid} ({}) may run on {} of {name}", task.name, task.mask);
                 found.push(text);

@@ -28,8 +28,7 @@ pub fn check(name: &str, text: &str, broken: &mut Vec<String>) {
         let end = list.iter().position(|token| token.is(";"));
         let list = &list[..end.unwrap_or(list.len())];
         for variant in variants(&tokens, &kind.text) {
-            let has = |at: usize| list[at].is("::") && is_token(list, at + 1, variant);
-            if !(0..list.len()).any(has) {
+            if !(0..list.len()).any(|at| list[at].is("::") && is_token(list, at + 1, variant)) {
                 let place = format!("{}:{}", name, tokens[index].line);
                 broken.push(format!("{}: ALL has no {}::{}", place, kind.text, variant));
             }

@@ -63,11 +63,10 @@ impl Changes {
         online: Option<&CpuSet>,
     ) {
         let Some(vnode) = plan.vnodes.first() else { return };
-        let is_present = |task: &TaskId| present.contains(&task.tid);
         let reported = target.threads.iter().filter(|(_, role)| role.kind().is_reported);
         let (mut added, mut ended) = (Vec::new(), BTreeSet::new());
         for (task, role) in reported {
-            if is_present(task) {
+            if present.contains(&task.tid) {
                 self.known.insert(role.clone(), *task);
                 if tasks::has_no_place(vnode, role) {
                     added.push((*task, role.clone()));
@@ -83,7 +82,7 @@ impl Changes {
             .filter(|role| {
                 role.kind().is_reported
                     && (ended.contains(role) || self.known.contains_key(role))
-                    && !self.known.get(role).is_some_and(is_present)
+                    && !self.known.get(role).is_some_and(|task| present.contains(&task.tid))
             })
             .cloned()
             .collect();
@@ -131,9 +130,10 @@ pub(super) fn is_of_manager(step: &Step) -> bool {
     else {
         return false;
     };
-    let cpus = |text: &str| CpuSet::parse_list(text).ok();
     match original {
-        Some(original) => original != value && cpus(original) != cpus(value),
+        Some(original) => {
+            original != value && CpuSet::parse_list(original).ok() != CpuSet::parse_list(value).ok()
+        }
         None => true,
     }
 }

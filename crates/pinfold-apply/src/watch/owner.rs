@@ -132,12 +132,12 @@ impl Watcher {
     /// they are as long as they are watched.
     pub(super) fn separate_single_threads(&mut self, present: &BTreeSet<Tid>) {
         let Some(vnode) = self.plan.vnodes.first() else { return };
-        let planned = |role: &Role| vnode.thread(role).map(|thread| &thread.role);
         let moved = &self.changes.found.moved;
         let follows = |role: &Role, cpus: &CpuSet| {
             let mut alike = present.iter().filter(|tid| {
                 let role_of = self.target.role(**tid).unwrap_or(&Role::Worker);
-                planned(role_of) == planned(role)
+                vnode.thread(role_of).map(|thread| &thread.role)
+                    == vnode.thread(role).map(|thread| &thread.role)
             });
             alike.all(|tid| moved.iter().any(|(task, (_, to))| task.tid == *tid && to == cpus))
         };

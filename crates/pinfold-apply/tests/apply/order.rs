@@ -266,14 +266,14 @@ fn moves_that_wait_for_each_other_are_parked() {
         let moves: Vec<Move> = moves.collect();
         assert_eq!(turns(&moves, &set(housekeeping)), expected, "{moves:?}");
     }
-    let park = |index: usize, cpus: &str| Turn::Park(index, set(cpus));
     use Turn::Go;
 
     check(&[("0-7", "2"), ("0-7", "3")], "0-1", &[Go(0), Go(1)]);
     check(&[("2", "3"), ("3", "4"), ("4", "5")], "0-1", &[Go(2), Go(1), Go(0)]);
-    check(&[("2", "3"), ("3", "2")], "0-1", &[park(0, "0-1"), Go(1), Go(0)]);
+    check(&[("2", "3"), ("3", "2")], "0-1", &[Turn::Park(0, set("0-1")), Go(1), Go(0)]);
     let circles = [("2", "3"), ("3", "2"), ("4", "5"), ("5", "6"), ("6", "4")];
-    let expected = [park(0, "0"), Go(1), Go(0), park(2, "0"), Go(4), Go(3), Go(2)];
+    let expected =
+        [Turn::Park(0, set("0")), Go(1), Go(0), Turn::Park(2, set("0")), Go(4), Go(3), Go(2)];
     check(&circles, "0", &expected);
     // The emulator gets the CPU that a vCPU leaves.
     check(&[("0-1", "0-2"), ("2", "3")], "0-2", &[Go(1), Go(0)]);

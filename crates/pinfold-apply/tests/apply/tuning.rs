@@ -70,12 +70,11 @@ fn case() -> Case {
 }
 
 fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
-    let pages = |movable, in_use| SimPages { movable, in_use };
     let vm = SimTask::new(crate::common::VM, "qemu-system-x86")
         .in_group("/machine.slice/vm1.scope")
         .child_of(400)
-        .with_pages(0, pages(100, 7))
-        .with_pages(1, pages(200, 0));
+        .with_pages(0, SimPages { movable: 100, in_use: 7 })
+        .with_pages(1, SimPages { movable: 200, in_use: 0 });
     let none = CpuSet::new;
     let builder = more(knobs(crate::common::v2_builder()))
         .clears_populated()
@@ -152,9 +151,15 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     reported("the kernel manages this interrupt itself");
     reported("400 KiB of task 500 were moved, 28 KiB stay");
     reported("16 KiB of page tables (VmPTE), and those of KVM, stay where they were allocated");
-    let of_managed = |step: &&pinfold_model::Step| step.change.to_string().contains("/33/");
-    assert_eq!(dry.steps.iter().filter(of_managed).count(), 1, "tried once, and printed");
-    assert_eq!(applied.steps.iter().filter(of_managed).count(), 0);
+    assert_eq!(
+        dry.steps.iter().filter(|step| step.change.to_string().contains("/33/")).count(),
+        1,
+        "tried once, and printed"
+    );
+    assert_eq!(
+        applied.steps.iter().filter(|step| step.change.to_string().contains("/33/")).count(),
+        0
+    );
     let tries = case.host.changes().iter().filter(|one| one.contains("/irq/33/")).count();
     assert_eq!(tries, 0, "the kernel refused it");
     let report = bench.undo(&case);

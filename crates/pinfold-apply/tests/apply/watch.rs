@@ -364,8 +364,10 @@ fn a_reset_by_the_kernel_is_corrected() {
         case.host.set_affinity(Tid(tid), &set("0-1")).unwrap();
     }
     let events = scene.look(Extent::Masks);
-    let repaired = |event: &&WatchEvent| matches!(event, WatchEvent::Repaired { .. });
-    assert!(events.iter().filter(repaired).count() >= 3, "{events:?}");
+    assert!(
+        events.iter().filter(|event| matches!(event, WatchEvent::Repaired { .. })).count() >= 3,
+        "{events:?}"
+    );
     assert_eq!(scene.mask(501), "1");
     assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
 }

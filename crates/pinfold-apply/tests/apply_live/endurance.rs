@@ -16,9 +16,9 @@ use pinfold_model::Tid;
 pub fn be_restless() {
     let arguments = std::env::var(ARGUMENTS).unwrap();
     let arguments: Vec<&str> = arguments.split(' ').collect();
-    let number = |at: usize| Tid(arguments[at].parse().unwrap());
     let host = LiveHost::new().unwrap();
-    let target = target(&host, number(1), number(2));
+    let target =
+        target(&host, Tid(arguments[1].parse().unwrap()), Tid(arguments[2].parse().unwrap()));
     let journals = Journals::open(&StateDir::open(arguments[0]).unwrap(), &SystemClock).unwrap();
     loop {
         let new =
@@ -143,14 +143,15 @@ fn an_undo_releases_threads_that_are_created_while_it_works() {
         let mut journal = journals.begin(&stage.host, &new).unwrap();
         apply(&stage.host, &live_plan(), &target, &mut journal, &mut no_observer()).unwrap();
         SystemClock.sleep_ns(900_000_000);
-        let pinned = |tid: &Tid| stage.host.affinity(*tid).unwrap() != before;
         let created = crate::stage::threads(&stage.host, machine);
-        let count = created.iter().filter(|tid| pinned(tid)).count();
+        let count =
+            created.iter().filter(|tid| stage.host.affinity(**tid).unwrap() != before).count();
         assert!(count > 10, "{number}: {count} of {} threads are pinned", created.len());
         let report = undo(&stage.host, &mut journal);
         assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
         let created = crate::stage::threads(&stage.host, machine);
-        let left: Vec<&Tid> = created.iter().filter(|tid| pinned(tid)).collect();
+        let left: Vec<&Tid> =
+            created.iter().filter(|tid| stage.host.affinity(**tid).unwrap() != before).collect();
         assert!(left.is_empty(), "{number}: {left:?} of {} are pinned", created.len());
         stage.children.clear();
     }

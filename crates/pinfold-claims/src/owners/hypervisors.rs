@@ -36,12 +36,12 @@ impl Pinned {
     /// The CPUs of the vCPUs among threads. A mask with all online CPUs is no pin.
     #[must_use]
     pub fn from_threads(threads: &[Thread], hypervisor: &dyn Hypervisor, online: &CpuSet) -> Self {
-        let is_vcpu = |name: &str| hypervisor.role_of(name).is_vcpu();
-        let named: Vec<&Thread> = threads.iter().filter(|thread| is_vcpu(&thread.name)).collect();
+        let named: Vec<&Thread> =
+            threads.iter().filter(|thread| hypervisor.role_of(&thread.name).is_vcpu()).collect();
         let counted = if named.is_empty() { threads.iter().collect() } else { named };
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
         let mut floating_vcpus = 0;
-        let has_names = threads.iter().any(|thread| is_vcpu(&thread.name));
+        let has_names = threads.iter().any(|thread| hypervisor.role_of(&thread.name).is_vcpu());
         for thread in counted.into_iter().filter(|thread| !online.is_subset(&thread.cpus)) {
             if thread.cpus.len() == 1 {
                 several.add(&once.intersection(&thread.cpus));

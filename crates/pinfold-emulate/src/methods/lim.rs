@@ -86,9 +86,8 @@ fn uptime_ns(host: &dyn Host) -> Result<u64, HostError> {
         || HostError::Unexpected { path: path.clone(), why: format!("{text:?} is not a time") };
     let first = text.split_ascii_whitespace().next().ok_or_else(fail)?;
     let (seconds, hundredths) = first.split_once('.').ok_or_else(fail)?;
-    let number = |text: &str| text.parse::<u64>().map_err(|_| fail());
-    Ok(number(seconds)?.saturating_mul(crate::units::S)
-        + number(hundredths)?.saturating_mul(TICK_NS))
+    Ok(seconds.parse::<u64>().map_err(|_| fail())?.saturating_mul(crate::units::S)
+        + hundredths.parse::<u64>().map_err(|_| fail())?.saturating_mul(TICK_NS))
 }
 
 impl Lim<'_> {

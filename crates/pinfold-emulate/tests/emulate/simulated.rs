@@ -628,11 +628,10 @@ fn lim_stops_and_continues_what_parents_can_see() {
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
     let what = Cleanup::Continue { group: group.to_owned() };
     assert_eq!(spawner.take(), [format!("sentinel {what:?}")]);
-    let state = || host.task(Tid(500)).unwrap().state;
     for (seconds, expected) in [(16, 'T'), (17, 'S')] {
         uptime(seconds);
         nodes.turn(clock.now_ns()).unwrap();
-        assert_eq!(state(), expected, "{seconds} s");
+        assert_eq!(host.task(Tid(500)).unwrap().state, expected, "{seconds} s");
         clock.sleep_ns(10 * MS);
     }
     assert_eq!(since(&host, count), ["signal 500 Stop", "signal 500 Continue"]);
@@ -640,7 +639,7 @@ fn lim_stops_and_continues_what_parents_can_see() {
     nodes.turn(clock.now_ns()).unwrap();
     // What the sentinel would do, and what stopping does.
     release(&host, &what).unwrap();
-    assert_eq!(state(), 'S');
+    assert_eq!(host.task(Tid(500)).unwrap().state, 'S');
     drop(nodes);
     assert_eq!(since(&host, count)[3..], ["signal 500 Continue", "signal 500 Continue"]);
 }
@@ -649,12 +648,16 @@ fn lim_stops_and_continues_what_parents_can_see() {
 fn a_group_of_another_program_is_used_as_it_is() {
     let host = SimHost::v2_eight_pus();
     let hierarchies = Hierarchies::find(&host).unwrap();
-    let plan = |node: &Node| VnodeCgroup::plan(&host, &hierarchies, node);
-    let (cgroup, _) = plan(&attached_node(Method::Gov, "/system.slice")).unwrap();
+    let (cgroup, _) =
+        VnodeCgroup::plan(&host, &hierarchies, &attached_node(Method::Gov, "/system.slice"))
+            .unwrap();
     assert!(cgroup.is_attached);
     assert_eq!(cgroup.freezer.as_deref(), Some("/sys/fs/cgroup/system.slice"));
     let check = |node: Node, expected: &str| {
-        assert_eq!(plan(&node).unwrap_err().to_string(), expected);
+        assert_eq!(
+            VnodeCgroup::plan(&host, &hierarchies, &node).unwrap_err().to_string(),
+            expected
+        );
     };
     check(
         attached_node(Method::Quota, "/system.slice"),

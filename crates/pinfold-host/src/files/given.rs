@@ -67,17 +67,18 @@ enum Wait {
 }
 
 fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, HostError> {
-    let fail = |errno| HostError::file("read", path, errno);
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        if matches!(wait, Wait::ForWriter) && !has_come(file).map_err(fail)? {
+        if matches!(wait, Wait::ForWriter)
+            && !has_come(file).map_err(|errno| HostError::file("read", path, errno))?
+        {
             return Err(fail_unexpected(path, format!("no data for {} s", SILENCE.tv_sec)));
         }
         match rustix::io::read(file, &mut buffer) {
             Ok(0) => return Ok(bytes),
             Ok(count) => bytes.extend(buffer.iter().take(count)),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(fail(errno)),
+            Err(errno) => return Err(HostError::file("read", path, errno)),
         }
         if bytes.len() as u64 > MAX_BYTES {
             return Err(too_large(path));

@@ -94,11 +94,11 @@ impl StateDir {
     /// # Errors
     /// [`HostError::File`].
     pub(crate) fn lock_directory(&self) -> Result<Lock, HostError> {
-        let fail = |errno| HostError::file("lock", &self.path, errno);
         // A descriptor of its own: the lock ends with it.
-        let file = open_dir(&self.path, OFlags::NOFOLLOW).map_err(fail)?;
+        let file = open_dir(&self.path, OFlags::NOFOLLOW)
+            .map_err(|errno| HostError::file("lock", &self.path, errno))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))
-            .map_err(fail)?;
+            .map_err(|errno| HostError::file("lock", &self.path, errno))?;
         Ok(Lock { _file: file })
     }
 
@@ -254,12 +254,11 @@ impl StateDir {
 
     /// True if the open file is the one with this name.
     pub(super) fn is_the_file_of(&self, name: &str, file: &OwnedFd) -> Result<bool, HostError> {
-        let fail = |errno| self.fault("check", name, errno);
-        let open = rustix::fs::fstat(file).map_err(fail)?;
+        let open = rustix::fs::fstat(file).map_err(|errno| self.fault("check", name, errno))?;
         match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok((found.st_dev, found.st_ino) == (open.st_dev, open.st_ino)),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(fail(errno)),
+            Err(errno) => Err(self.fault("check", name, errno)),
         }
     }
 

@@ -265,10 +265,9 @@ fn a_number_of_vcpus_that_is_advised_can_be_had() {
     let dual = [0, 11, 11, 2, 10, 11, 10, 8, 8, 11, 1, 11, 3, 9, 10, 2];
     // Real-time vCPUs may not float over a mask.
     let policy = "<vcpusched vcpus='0-15' scheduler='fifo' priority='1'/>";
-    let real_time = |pins: &[u32], rest: &str| domain(pins, policy, rest);
     let cases = [
-        ("snc2.synthetic", real_time(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
-        ("x5540-dual.synthetic", real_time(&dual, &shape(16, 1)), conditions("13,15", "")),
+        ("snc2.synthetic", domain(&sub_numa, policy, &shape(8, 2)), conditions("", "0,10")),
+        ("x5540-dual.synthetic", domain(&dual, policy, &shape(16, 1)), conditions("13,15", "")),
         ("snc2.synthetic", domain_of(&sub_numa, &shape(8, 2)), conditions("", "0,10")),
         ("x5540-dual.synthetic", domain_of(&dual, &shape(16, 1)), conditions("13,15", "")),
         ("snc2.synthetic", domain_of(&sub_numa, &shape(16, 1)), conditions("3", "")),

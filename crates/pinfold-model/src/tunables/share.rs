@@ -52,8 +52,10 @@ pub static TUNABLE: Tunable = Tunable {
 
 fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let Value::Share(share) = &setting.value else { return Vec::new() };
-    let of = |one: &ResourceShare| (one.resource.clone(), one.domain);
-    let is_twice = shares(&plan.tuning).filter(|one| of(one) == of(share)).count() > 1;
+    let is_twice = shares(&plan.tuning)
+        .filter(|one| (one.resource.clone(), one.domain) == (share.resource.clone(), share.domain))
+        .count()
+        > 1;
     let twice = is_twice.then(|| {
         let text = format!("{}:{} is set twice", share.resource, share.domain);
         (text, "leave one of them out".to_owned())

@@ -52,10 +52,9 @@ pub fn fit(plan: &Plan, topology: &Topology) -> Fit {
 /// The data of its CPUs that a plan records.
 pub(crate) fn record_cpus(plan: &Plan, topology: &Topology) -> PlannedCpus {
     let used = plan.pus();
-    let is_used = |cpus: &CpuSet| !cpus.is_disjoint(&used);
-    let cores = topology.cores.iter().filter(|core| is_used(&core.pus));
-    let caches = topology.l3.iter().filter(|cache| is_used(&cache.pus));
-    let nodes = topology.nodes.iter().filter(|node| is_used(&node.pus));
+    let cores = topology.cores.iter().filter(|core| !core.pus.is_disjoint(&used));
+    let caches = topology.l3.iter().filter(|cache| !cache.pus.is_disjoint(&used));
+    let nodes = topology.nodes.iter().filter(|node| !node.pus.is_disjoint(&used));
     PlannedCpus {
         model: topology.model.clone(),
         online: topology.online(),

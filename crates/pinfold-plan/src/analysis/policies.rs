@@ -12,14 +12,14 @@ use crate::error::PlanError;
 /// Sets all policies of the request in its plan.
 pub(crate) fn set(mut plan: Plan, request: &Request) -> Result<Plan, PlanError> {
     for vnode in &request.vnodes {
-        let wrong = |why| PlanError::Policy { vnode: vnode.name.clone(), why };
         for policy_request in &vnode.policies {
-            plan.set_policy(Some(&vnode.name), policy_request).map_err(wrong)?;
+            plan.set_policy(Some(&vnode.name), policy_request)
+                .map_err(|why| PlanError::Policy { vnode: vnode.name.clone(), why })?;
         }
         if !vnode.policies.is_empty()
             && let Some(fault) = faults(&plan).into_iter().next()
         {
-            return Err(wrong(fault.why));
+            return Err(PlanError::Policy { vnode: vnode.name.clone(), why: fault.why });
         }
     }
     Ok(plan)

@@ -124,9 +124,8 @@ impl<'a> Choice<'a> {
 
     /// How many L3 domains the vCPUs of one node lie in, if these are several.
     pub fn l3s_of_one_node(&self, pins: &CpuSet) -> Option<usize> {
-        let pus = || self.index.pus(pins);
-        let nodes = distinct(pus().filter_map(|pu| pu.node));
-        let l3s = distinct(pus().filter_map(|pu| pu.l3));
+        let nodes = distinct(self.index.pus(pins).filter_map(|pu| pu.node));
+        let l3s = distinct(self.index.pus(pins).filter_map(|pu| pu.l3));
         (nodes.len() <= 1 && l3s.len() > 1).then_some(l3s.len())
     }
 

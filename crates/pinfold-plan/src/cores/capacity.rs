@@ -159,8 +159,8 @@ impl MemoryLeft {
     /// from free memory.
     fn is_free(&self, node: NodeId, memory: Option<MemoryRequest>) -> bool {
         let Some(memory) = memory.filter(|memory| memory.page_bytes.is_none()) else { return true };
-        let has = |free: &u64| *free >= memory.bytes;
-        self.free.get(&node).is_none_or(has) || !self.free.values().any(has)
+        self.free.get(&node).is_none_or(|free| *free >= memory.bytes)
+            || !self.free.values().any(|free| *free >= memory.bytes)
     }
 
     /// True if a node has this memory left, in free huge pages if it is to be in these; and free

@@ -2,7 +2,7 @@
 //! NUMA cells.
 
 use pinfold_model::{
-    CellRequest, CpuSet, MemoryRequest, NodeId, PuId, SmtRequest, Topology, VcpuCount, VmRequest,
+    CellRequest, CpuSet, MemoryRequest, PuId, SmtRequest, Topology, VcpuCount, VmRequest,
 };
 
 use super::{Board, Cell, Domain, Located, Memnode};
@@ -78,17 +78,18 @@ impl Domain {
     /// guest whose cells have no sizes.
     #[must_use]
     pub fn demands(&self, bytes: Option<u64>) -> Vec<Demand> {
-        let set = |nodes: &[NodeId]| nodes.iter().copied().collect();
         let whole = self.memory.as_ref().map(|bound| &bound.value);
         let whole = whole.filter(|bound| bound.is_strict());
-        let whole = whole.and_then(|bound| bound.nodes.as_deref()).map(set);
+        let whole = whole
+            .and_then(|bound| bound.nodes.as_deref())
+            .map(|nodes| nodes.iter().copied().collect());
         // libvirt makes the guest as large as the sum of its cells.
         let cells: Vec<Demand> = self
             .cells
             .iter()
             .filter_map(|cell: &Located<Cell>| {
                 let nodes = match self.memnode(cell.value.id) {
-                    Some(own) => own.is_strict().then(|| set(&own.nodes)),
+                    Some(own) => own.is_strict().then(|| own.nodes.iter().copied().collect()),
                     None => whole.clone(),
                 };
                 Some(Demand { bytes: cell.value.bytes?, nodes, cell: Some(cell.value.id) })

@@ -349,9 +349,10 @@ impl Parts<'_> {
         };
         let vcpus: u32 = guests.iter().map(|guest| guest.vcpus()).sum();
         let socket = vcpus / u32::try_from(sockets).unwrap_or(1).max(1);
-        let is_whole = |size: &u32| size.is_multiple_of(first.threads.max(1));
         let alike = guests.iter().all(|guest| guest.threads == first.threads);
-        let has_threads = alike && is_whole(&socket) && sizes.iter().all(is_whole);
+        let has_threads = alike
+            && socket.is_multiple_of(first.threads.max(1))
+            && sizes.iter().all(|size| size.is_multiple_of(first.threads.max(1)));
         let threads = if has_threads { first.threads.max(1) } else { 1 };
         let siblings = match threads {
             1 => "no SMT is shown",

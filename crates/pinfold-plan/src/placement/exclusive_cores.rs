@@ -193,12 +193,14 @@ pub(crate) fn off_memory(builder: &PlanBuilder<'_>, usual: HostShare, count: Cou
             .filter(|node| !node.pus.is_empty())
             .any(|node| memory.fits(node.id, asked))
     });
-    let suits = |node: NodeId| memory.fits(node, asked);
     let room = |host: &HostShare| -> usize {
         let cores = builder.available.cores_without(host);
-        let near = cores.filter(|core| core.node.is_none_or(suits));
+        let near = cores.filter(|core| core.node.is_none_or(|node| memory.fits(node, asked)));
         near.map(|core| count.of(core)).sum()
     };
-    let other = builder.available.host_without(suits).filter(|_| room(&usual) < largest);
+    let other = builder
+        .available
+        .host_without(|node: NodeId| memory.fits(node, asked))
+        .filter(|_| room(&usual) < largest);
     other.filter(|other| room(other) > room(&usual)).unwrap_or(usual)
 }

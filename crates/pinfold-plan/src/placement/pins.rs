@@ -109,10 +109,18 @@ fn vacated_cpus(
     pin_requests: &[Option<&CpuSet>],
     taken: &CpuSet,
 ) -> Vec<PuId> {
-    let pins = || vnode_builder.pins.iter().zip(pin_requests);
     let mut kept = taken.clone();
-    pins().filter(|(_, pin_request)| pin_request.is_none()).for_each(|((pus, _), _)| kept.add(pus));
-    let moved = pins().filter(|((pus, _), pin_request)| pin_request.is_some() && pus.len() == 1);
+    vnode_builder
+        .pins
+        .iter()
+        .zip(pin_requests)
+        .filter(|(_, pin_request)| pin_request.is_none())
+        .for_each(|((pus, _), _)| kept.add(pus));
+    let moved = vnode_builder
+        .pins
+        .iter()
+        .zip(pin_requests)
+        .filter(|((pus, _), pin_request)| pin_request.is_some() && pus.len() == 1);
     let mut left: Vec<PuId> = moved.filter_map(|((pus, _), _)| pus.first()).collect();
     left.retain(|pu| !kept.contains(*pu));
     left.dedup();

@@ -383,8 +383,10 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     let sum = Sum::from_request(request);
     let pus = available.usable.len();
     let host = available.host();
-    let cores = || available.cores_without(&host);
-    let (spare, near) = (cores().count(), cores().filter(|core| !core.memoryless).count());
+    let (spare, near) = (
+        available.cores_without(&host).count(),
+        available.cores_without(&host).filter(|core| !core.memoryless).count(),
+    );
     let threads = pus - available.usable.intersection(&host.pus).len();
     let asked = sum.units();
     let mut rules: Vec<Rule> = Vec::new();
@@ -464,8 +466,8 @@ fn add_unpinned_rules(
 /// them.
 fn is_alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
     let cores = available.without(&available.host());
-    let part = |count| Pool::new(&cores, count, None).part_for(vcpus);
-    part(Count::Cores) == part(Count::Threads)
+    Pool::new(&cores, Count::Cores, None).part_for(vcpus)
+        == Pool::new(&cores, Count::Threads, None).part_for(vcpus)
 }
 
 /// Number of NUMA nodes that have both memory and usable cores.

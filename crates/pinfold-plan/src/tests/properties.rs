@@ -464,8 +464,7 @@ proptest! {
         let topology = number_cpus([packages, nodes, l3s, cores, threads], way).build();
         let per_core = if strategy == "balanced" { threads } else { 1 };
         let host_l3 = topology.pu(topology.allowed.first().unwrap()).unwrap().l3;
-        let free = |l3: &pinfold_model::L3Domain| cores - u32::from(Some(l3.id) == host_l3);
-        let fits = topology.l3.iter().any(|l3| free(l3) * per_core >= vcpus);
+        let fits = topology.l3.iter().any(|l3| (cores - u32::from(Some(l3.id) == host_l3)) * per_core >= vcpus);
         if let (true, Ok(layout)) = (fits, plan(strategy, &topology, &pinfold_samples::exactly(vcpus))) {
             let pus = layout.vnodes[0].vcpus().filter_map(|vcpu| vcpu.pus.first());
             let mut l3s: Vec<_> = pus.map(|pu| topology.pu(pu).unwrap().l3).collect();

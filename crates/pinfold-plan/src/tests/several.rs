@@ -158,9 +158,8 @@ fn machines_have_shared_l2_caches_whole() {
     check(pairs(), "low-latency", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
     check(pairs(), "low-latency", &exactly(4), &["2,3,4,5 | 0-1,6-7"]);
     check(pairs(), "low-latency", &exactly(1), &["2 | 0-1,3-7"]);
-    let clusters = || pairs().bare();
-    check(clusters(), "l3-exclusive", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
-    let error = plan("l3-exclusive", &clusters().build(), &exactly(4)).unwrap_err().to_string();
+    check(pairs().bare(), "l3-exclusive", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
+    let error = plan("l3-exclusive", &pairs().bare().build(), &exactly(4)).unwrap_err().to_string();
     assert!(error.contains("inside one L2 domain, and the largest has 2 CPUs"), "{error}");
     check(pairs(), "scatter", &exactly(4), &["0,2,4,6 | 1,3,5,7"]);
     check(pairs(), "max-performance", &two, &["0,1 | 4-7", "2,3 | 4-7"]);
@@ -352,9 +351,8 @@ fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
     assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (1, 48, 1, 3));
     let mut two = dual_e5_2670().build();
     two.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
-    let a = || sized("a", 20, 40);
-    assert_eq!(shape(&two, "balanced", vec![a()]), (2, 5, 2, 2));
-    assert_eq!(shape(&two, "balanced", vec![a(), vm("b", 2)]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![sized("a", 20, 40)]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![sized("a", 20, 40), vm("b", 2)]), (2, 5, 2, 2));
 }
 
 /// Of a machine that spans nodes, too, the vCPUs are in several L3 domains.

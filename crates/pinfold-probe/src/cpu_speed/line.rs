@@ -24,12 +24,13 @@ pub(super) fn read<Line: DeserializeOwned, Outcome>(
         return Err(BenchmarkError::Output { probe, why });
     };
     let wrong = |why| BenchmarkError::Line { probe, line: 1, why };
-    let not_a_result = |error| wrong(format!("is not a result: {error}"));
-    let head: Head = serde_json::from_str(text).map_err(not_a_result)?;
+    let head: Head =
+        serde_json::from_str(text).map_err(|error| wrong(format!("is not a result: {error}")))?;
     if head.probe != probe {
         return Err(wrong(format!("is of the benchmark {:?}", head.probe)));
     }
-    check(serde_json::from_str(text).map_err(not_a_result)?).map_err(wrong)
+    check(serde_json::from_str(text).map_err(|error| wrong(format!("is not a result: {error}")))?)
+        .map_err(wrong)
 }
 
 /// Rejects a result without work or time.

@@ -116,14 +116,16 @@ fn progress_lines() {
     let benchmark = Progress::new(Workers::Threads(2), 2);
     let outcome = benchmark.parse(good).unwrap();
     assert_eq!((outcome.units, outcome.elapsed_ns, outcome.cpu_ns), (11, 2 * MS, 7));
-    let stop = |start_ns, length_ns| Stop { start_ns, length_ns };
     let first = WorkerProgress {
         cpu: None,
         units: 5,
         cpu_ns: 3,
         late_ns: 1,
         windows: vec![2, 3],
-        stops: vec![stop(10, 20_000), stop(20_010, 30_000)],
+        stops: vec![
+            Stop { start_ns: 10, length_ns: 20_000 },
+            Stop { start_ns: 20_010, length_ns: 30_000 },
+        ],
         dropped_stops: 4,
     };
     assert_eq!(outcome.workers[0], first);
@@ -164,8 +166,10 @@ fn burst_lines() {
     let good = r#"{"probe":"burst","units":900,"sleep_ns":1000,"elapsed_ns":3600,"cpu_ns":1500,"dropped":1,"burst_ns":[600,700],"late_ns":[100,200]}"#;
     let benchmark = Burst::new(900, 1, MS);
     let outcome = benchmark.parse(good).unwrap();
-    let sample = |burst_ns, late_ns| BurstSample { burst_ns, late_ns };
-    assert_eq!(outcome.bursts, [sample(600, 100), sample(700, 200)]);
+    assert_eq!(
+        outcome.bursts,
+        [BurstSample { burst_ns: 600, late_ns: 100 }, BurstSample { burst_ns: 700, late_ns: 200 }]
+    );
     assert_eq!((outcome.elapsed_ns, outcome.cpu_ns, outcome.dropped), (3_600, 1_500, 1));
     refuse(
         &benchmark,

@@ -63,8 +63,13 @@ fn real_outputs_are_read() {
     assert_eq!(cyclic(Statistic::Max), Some(2_359_500.0));
     assert_eq!(cyclic(Statistic::P999), None, "2000 samples carry no such quantile");
     assert!(cyclic(Statistic::Median).is_some());
-    let oslat = |what| value(ReferenceTool::Oslat, OSLAT, &[], what);
-    assert_eq!((oslat(Statistic::Max), oslat(Statistic::Mean)), (Some(49_210_500.0), None));
+    assert_eq!(
+        (
+            value(ReferenceTool::Oslat, OSLAT, &[], Statistic::Max),
+            value(ReferenceTool::Oslat, OSLAT, &[], Statistic::Mean)
+        ),
+        (Some(49_210_500.0), None)
+    );
     let likwid = value(ReferenceTool::LikwidBench, LIKWID, &[], Statistic::Median).unwrap();
     assert!((1e9..1e12).contains(&likwid), "{likwid}");
     // 20,000 round trips of two switches in 1.126 s.

@@ -118,8 +118,10 @@ fn a_number_that_was_used_again_is_another_thread() {
 
 #[test]
 fn a_kernel_without_the_sched_file_does_not_report_migrations() {
-    let silent = |run| Thread { migrations: None, ..thread(41, run, 0) };
-    let found = since(&[silent(100)], &[silent(300)]);
+    let found = since(
+        &[Thread { migrations: None, ..thread(41, 100, 0) }],
+        &[Thread { migrations: None, ..thread(41, 300, 0) }],
+    );
     assert_eq!(found, [RoleStats { migrations: None, ..stats(Role::Vcpu(0), 1, 200, 0) }]);
 }
 

@@ -117,9 +117,8 @@ fn threads_run_where_the_list_says_in_its_order() {
     let mut settings = Parallel::new("swaptions", threads, Size::Large);
     settings.affinity = Some(Affinity::RoundAndRound(list.clone()));
     let mut child = program.start(&settings.instrument().argv().join(" "));
-    let all = || further_threads(&host, child.pid());
-    assert!(eventually(|| all().len() == threads as usize));
-    let mut tids = all();
+    assert!(eventually(|| further_threads(&host, child.pid()).len() == threads as usize));
+    let mut tids = further_threads(&host, child.pid());
     tids.sort_unstable(); // the order in which they were made
     let wanted: Vec<_> =
         list.iter().cycle().take(tids.len()).map(|pu| CpuSet::single(*pu)).collect();

@@ -69,8 +69,7 @@ fn report(mut load: Child) -> (u64, u64) {
     let mut text = String::new();
     load.stdout().unwrap().read_to_string(&mut text).unwrap();
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let of = |key: &str| report[key].as_u64().unwrap();
-    (of("pauses"), of("longest_gap_ns"))
+    (report["pauses"].as_u64().unwrap(), report["longest_gap_ns"].as_u64().unwrap())
 }
 
 #[test]

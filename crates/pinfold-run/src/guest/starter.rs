@@ -304,13 +304,14 @@ impl VmStarter<'_> {
             Inside::Demo | Inside::Agent => {
                 let waits: &dyn Fn() -> bool = &|| !interrupt::is_requested();
                 let hello_ns = self.subject.hello_ns;
-                let failed = |e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint());
                 let socket = &self.subject.agent_socket;
-                let mut agent =
-                    Agent::connect_while(socket, hello_ns, waits, self.clock).map_err(failed)?;
+                let mut agent = Agent::connect_while(socket, hello_ns, waits, self.clock)
+                    .map_err(|e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint()))?;
                 if let Some(yielding) = yielding {
                     yielding.end()?;
-                    agent.bring_cpus_online(hello_ns, waits).map_err(failed)?;
+                    agent
+                        .bring_cpus_online(hello_ns, waits)
+                        .map_err(|e: AgentError| Failure::from_error(Exit::Vm, &e, e.hint()))?;
                 }
                 self.check_cpus(&agent)?;
                 self.check_page_tables(&agent)?;

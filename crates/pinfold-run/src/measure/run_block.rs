@@ -95,10 +95,9 @@ impl<'b> PreparedProbe<'b> {
 
     /// Measures one block.
     pub fn take(&self) -> Result<MeasuredBlock, Failure> {
-        let moment = || interference::now(&self.bench.host, &self.place.pus);
-        let before = moment()?;
+        let before = interference::now(&self.bench.host, &self.place.pus)?;
         let figures = self.figures()?;
-        let after = moment()?;
+        let after = interference::now(&self.bench.host, &self.place.pus)?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
 

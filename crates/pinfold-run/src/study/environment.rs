@@ -269,10 +269,9 @@ fn slow_placement(
     topology: &Topology,
     facts: &Facts,
 ) -> Result<TrialEnvironment, String> {
-    let level = |acts: FactorEffect| cell.acting(study, &acts);
-    let speed = speed_of(level(FactorEffect::Speed))?;
+    let speed = speed_of(cell.acting(study, &FactorEffect::Speed))?;
     let variant = variant(study, cell);
-    let named = level(FactorEffect::Method).filter(|method| method.text != NONE);
+    let named = cell.acting(study, &FactorEffect::Method).filter(|method| method.text != NONE);
     let method = named.and_then(|method| Method::from_name(&method.text));
     let vnode = |method, speed, memory_node| PlatformVnode {
         like: None,
@@ -323,7 +322,7 @@ fn slow_placement(
         return Err(format!("{method}: {why}"));
     }
     let pus = TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
-    let node = memory_node(level(FactorEffect::MemoryNode), &pus, topology)?;
+    let node = memory_node(cell.acting(study, &FactorEffect::MemoryNode), &pus, topology)?;
     Ok(TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
 }
 

@@ -276,17 +276,20 @@ impl<'a> Started<'a> {
     ) -> TrialOutcome<JobResult> {
         let Self { agent, channel, began_ns } = self;
         let so_far = || SystemClock.now_ns().saturating_sub(began_ns);
-        let left_ns = || TURN_NS.min(limit_ns.saturating_sub(so_far()));
         let mut marks = ROI_MARKS.iter().peekable();
         loop {
             if let (Some(mark), Some(observation)) = (marks.peek(), &mut observation) {
-                if agent.prints_within(channel, mark, left_ns()) {
+                if agent.prints_within(
+                    channel,
+                    mark,
+                    TURN_NS.min(limit_ns.saturating_sub(so_far())),
+                ) {
                     marks.next();
                     if let Err(error) = observation.mark() {
                         return Ok(Err(error));
                     }
                 }
-            } else if agent.ends_within(channel, left_ns()) {
+            } else if agent.ends_within(channel, TURN_NS.min(limit_ns.saturating_sub(so_far()))) {
                 break;
             }
             if agent.has_ended(channel) {

@@ -39,11 +39,10 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
     let study = &loaded.study;
     let pictures = study.plots.iter().map(|plot| picture(analysis, plot));
     let tables = study.tables.iter().map(|table| page_table(analysis, table));
-    let name = |cell: usize| loaded.cells.all[cell].name(study);
     let mut skipped: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (index, cell) in loaded.cells.all.iter().enumerate() {
         if let Some(reason) = &cell.skipped {
-            skipped.entry(reason).or_default().push(name(index));
+            skipped.entry(reason).or_default().push(loaded.cells.all[index].name(study));
         }
     }
     let skipped = skipped.into_iter().map(|(reason, cells)| {
@@ -53,7 +52,7 @@ pub fn page(analysis: &Analysis, nodes: &NodeTable) -> Result<StudyPage, Failure
         (reason.to_owned(), shown + &more)
     });
     let failed = analysis.failures.iter().map(|(cell, count, message)| {
-        (name(*cell), format!("{}: {message}", count_noun(*count, "trial")))
+        (loaded.cells.all[*cell].name(study), format!("{}: {message}", count_noun(*count, "trial")))
     });
     let mut page = StudyPage {
         title: if study.title.is_empty() { study.name.clone() } else { study.title.clone() },
@@ -170,10 +169,15 @@ fn order_levels(analysis: &Analysis, name: &str, mut found: Vec<String>) -> Vec<
         Some(factor) => factor.levels.iter().map(|level| level.text.as_str()).collect(),
         None => study.workloads.iter().map(|one| one.name.as_str()).collect(),
     };
-    let place = |text: &String| known.iter().position(|level| level == text);
     let mut seen = BTreeSet::new();
     found.retain(|text| seen.insert(text.clone()));
-    found.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| natural_order(a, b)));
+    found.sort_by(|a, b| {
+        known
+            .iter()
+            .position(|level| level == a)
+            .cmp(&known.iter().position(|level| level == b))
+            .then_with(|| natural_order(a, b))
+    });
     found
 }
 

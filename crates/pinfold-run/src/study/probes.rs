@@ -144,10 +144,11 @@ impl Observation {
         let (futexes, findings) = self.futexes.end(host)?;
         // The kernel counts in units of 10 ms here.
         let all = elapsed_ns as f64 / 1e7 * self.pus.len().max(1) as f64;
-        let share = |after: u64, before: u64| (after.saturating_sub(before) as f64 / all).min(1.0);
         let sample = |probe: &Probe| match probe {
-            Probe::Steal => Ok(share(after.stolen, self.clocks.stolen)),
-            Probe::Busy => Ok(share(after.busy, self.clocks.busy)),
+            Probe::Steal => {
+                Ok((after.stolen.saturating_sub(self.clocks.stolen) as f64 / all).min(1.0))
+            }
+            Probe::Busy => Ok((after.busy.saturating_sub(self.clocks.busy) as f64 / all).min(1.0)),
             Probe::LockTime => locks.clone(),
             Probe::FutexCycles | Probe::FutexLock | Probe::Exits => Err(String::new()),
             Probe::Migrations

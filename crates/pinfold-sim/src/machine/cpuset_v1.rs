@@ -101,14 +101,13 @@ impl Rules for CpusetV1 {
         if let Some((known, _)) = FLAGS.iter().find(|(known, _)| *known == file.name) {
             return Ok(format!("{}\n", u8::from(flag(found, known))));
         }
-        let value = |name, usual| found.values.get(name).map_or(usual, String::as_str);
         Ok(match file.name {
             "cpuset.cpus" => format!("{}\n", found.cpuset.cpus),
             "cpuset.mems" => format!("{}\n", found.cpuset.mems),
             "cpuset.effective_cpus" => format!("{}\n", effective(machine, hierarchy, file.group)),
             "cpuset.effective_mems" => format!("{}\n", found.cpuset.mems),
-            RELAX => format!("{}\n", value(RELAX, "-1")),
-            AGENT => format!("{}\n", value(AGENT, "")),
+            RELAX => format!("{}\n", found.values.get(RELAX).map_or("-1", String::as_str)),
+            AGENT => format!("{}\n", found.values.get(AGENT).map_or("", String::as_str)),
             _ => "0\n".to_owned(),
         })
     }
@@ -240,9 +239,8 @@ fn validate(machine: &Machine, index: usize, group: &str, trial: &Group) -> Resu
 
 /// `is_cpuset_subset`.
 fn is_subset(inner: &Group, outer: &Group) -> bool {
-    let not_more = |name| !flag(inner, name) || flag(outer, name);
     inner.cpuset.cpus.is_subset(&outer.cpuset.cpus)
         && inner.cpuset.mems.is_subset(&outer.cpuset.mems)
-        && not_more("cpuset.cpu_exclusive")
-        && not_more("cpuset.mem_exclusive")
+        && (!flag(inner, "cpuset.cpu_exclusive") || flag(outer, "cpuset.cpu_exclusive"))
+        && (!flag(inner, "cpuset.mem_exclusive") || flag(outer, "cpuset.mem_exclusive"))
 }

@@ -57,10 +57,9 @@ fn pair() -> Result<Pair, &'static str> {
 }
 
 fn twin(live: &LiveHost, children: &[Child]) -> SimHost {
-    let list = |path: String| set(&live.read_text(&path).unwrap());
-    let possible = list(paths::cpu_possible());
+    let possible = set(&live.read_text(&paths::cpu_possible()).unwrap());
     let builder = SimHost::builder(CgroupVersion::V1, possible.iter().last().unwrap().0 + 1)
-        .online(list(paths::cpu_online()));
+        .online(set(&live.read_text(&paths::cpu_online()).unwrap()));
     let release = live.read_text(&paths::kernel_release()).unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
@@ -105,8 +104,11 @@ impl Pair {
         what: &str,
         ask: impl Fn(&dyn HostMut) -> Result<T, HostError>,
     ) {
-        let answer = |host: &dyn HostMut| ask(host).map_err(|error| error.errno());
-        assert_eq!(answer(&self.sim), answer(&self.live), "simulated (left) and live: {what}");
+        assert_eq!(
+            ask(&self.sim).map_err(|error| error.errno()),
+            ask(&self.live).map_err(|error| error.errno()),
+            "simulated (left) and live: {what}"
+        );
     }
 
     /// Compares all files of all groups, except a counter that is not simulated.

@@ -57,9 +57,14 @@ fn weights_and_quotas_have_the_kernel_s_bounds() {
     host.make_dir(group).unwrap();
     assert!(!host.exists(&paths::cpu_max(group)));
     host.write("/sys/fs/cgroup/cgroup.subtree_control", b"+cpu").unwrap();
-    let refused = |path: String, value: &[u8]| host.write(&path, value).unwrap_err().errno();
-    assert_eq!(refused(paths::cpu_max(group), b"999 100000"), Some(libc::EINVAL));
-    assert_eq!(refused(paths::cpu_weight(group), b"10001"), Some(libc::ERANGE));
+    assert_eq!(
+        host.write(&paths::cpu_max(group), b"999 100000").unwrap_err().errno(),
+        Some(libc::EINVAL)
+    );
+    assert_eq!(
+        host.write(&paths::cpu_weight(group), b"10001").unwrap_err().errno(),
+        Some(libc::ERANGE)
+    );
     host.write(&paths::cpu_max(group), b"1000 10000").unwrap();
     assert_eq!(host.read_text(&paths::cpu_max(group)).unwrap(), "1000 10000\n");
 }

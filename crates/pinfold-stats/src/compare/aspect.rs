@@ -129,18 +129,24 @@ impl Both {
                 .collect()
         };
         let seen = (values(one), values(other));
-        let pairs = || one.blocks.iter().zip(&other.blocks);
         // Both sides of a block have the same floor. Otherwise two sides without stalls and with
         // unequal observation times would differ.
         let floors: Vec<f64> = if is_gap {
-            pairs().map(|(a, b)| a.floor(aspect).max(b.floor(aspect))).collect()
+            one.blocks
+                .iter()
+                .zip(&other.blocks)
+                .map(|(a, b)| a.floor(aspect).max(b.floor(aspect)))
+                .collect()
         } else {
             Vec::new()
         };
         let raised = (raise(&floors, &seen.0), raise(&floors, &seen.1));
         let is_raised = raised != seen;
-        let unequal =
-            pairs().find(|(a, b)| !may_be_equal(a.intended_range(duty), b.intended_range(duty)));
+        let unequal = one
+            .blocks
+            .iter()
+            .zip(&other.blocks)
+            .find(|(a, b)| !may_be_equal(a.intended_range(duty), b.intended_range(duty)));
         // Shares do not grow with the time, but a shorter observation misses rare events more
         // often.
         let unequal = unequal

@@ -287,11 +287,20 @@ fn what_makes_a_host_answer_late() {
     let off = [&base[..], &[(disable.as_str(), "1\n")]].concat();
     check("C-states", &off, Verdict::Yes, "deepest state C1: 2 µs");
 
-    let poll = |value| ("/sys/module/kvm/parameters/halt_poll_ns", value);
     check("halt polling", &[], Verdict::No, "not loaded");
-    check("halt polling", &[poll("0\n")], Verdict::Partly, "off");
+    check(
+        "halt polling",
+        &[("/sys/module/kvm/parameters/halt_poll_ns", "0\n")],
+        Verdict::Partly,
+        "off",
+    );
     let grow = ("/sys/module/kvm/parameters/halt_poll_ns_grow", "2\n");
-    check("halt polling", &[poll("200000\n"), grow], Verdict::Yes, "up to 200000 ns, grow 2");
+    check(
+        "halt polling",
+        &[("/sys/module/kvm/parameters/halt_poll_ns", "200000\n"), grow],
+        Verdict::Yes,
+        "up to 200000 ns, grow 2",
+    );
 
     check("scheduler", &[], Verdict::Partly, "no kernel release");
     check("scheduler", &[release("many")], Verdict::Partly, "cannot parse \"many\"");
@@ -305,13 +314,17 @@ fn what_makes_a_host_answer_late() {
     check("scheduler", &[newer, cache("0\n")], Verdict::Yes, "cache-aware scheduling is off");
     check("scheduler", &[newer, cache("1\n")], Verdict::Yes, "EEVDF; cache-aware: draws");
 
-    let state = |value| ("/sys/kernel/sched_ext/state", value);
     let ops = ("/sys/kernel/sched_ext/root/ops", "lavd\n");
     check("no BPF scheduler", &[], Verdict::Yes, "not built in");
-    check("no BPF scheduler", &[state("disabled\n")], Verdict::Yes, "no BPF scheduler runs");
     check(
         "no BPF scheduler",
-        &[state("enabled\n"), ops],
+        &[("/sys/kernel/sched_ext/state", "disabled\n")],
+        Verdict::Yes,
+        "no BPF scheduler runs",
+    );
+    check(
+        "no BPF scheduler",
+        &[("/sys/kernel/sched_ext/state", "enabled\n"), ops],
         Verdict::Partly,
         "scheduler lavd is enabled",
     );

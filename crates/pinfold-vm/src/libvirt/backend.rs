@@ -88,11 +88,12 @@ impl SettingBackend for LibvirtBackend {
 /// needs no answer of libvirt, which may wait for this process.
 fn status_pin(file: &str, setting: &Setting) -> Result<Option<String>, HostError> {
     let text = files::read_text(file)?;
-    let fault = |error: LibvirtError| fault(setting, error.into());
-    if pins::identity(&text).map_err(fault)?.1 != setting.object {
+    if pins::identity(&text).map_err(|error: LibvirtError| fault(setting, error.into()))?.1
+        != setting.object
+    {
         return Err(fail_kept(setting, format!("{file} is of another domain"), true, None));
     }
-    let pins = Pins::from_xml(&text).map_err(fault)?;
+    let pins = Pins::from_xml(&text).map_err(|error: LibvirtError| fault(setting, error.into()))?;
     let target = PinTarget::from_key(&setting.key);
     Ok(target.and_then(|target| pins.of(target)).map(CpuSet::to_string))
 }

@@ -267,9 +267,12 @@ fn common(mut rows: impl Iterator<Item = Words>) -> Words {
 fn own_words(mut own: Words, common: &Words) -> Vec<String> {
     own.retain(|word| !common.contains(word));
     own.sort_by_key(|(_, text)| text.starts_with(|letter: char| letter.is_ascii_digit()));
-    let is_number = |text: &str| text.parse::<f64>().is_ok();
     own.into_iter()
-        .map(|(name, text)| if is_number(&text) { format!("{name} {text}") } else { text })
+        .map(
+            |(name, text)| {
+                if text.parse::<f64>().is_ok() { format!("{name} {text}") } else { text }
+            },
+        )
         .collect()
 }
 
@@ -290,23 +293,22 @@ fn size_text(name: &str, text: &str) -> String {
 /// Remarks that are not in the table.
 fn notes(all: &[Pooled]) -> Vec<String> {
     let mut notes = bounds(all);
-    let of = |one: &Pooled| name(&one.figure);
     for one in all {
         let figure = &one.figure;
         if figure.family == Family::Tail && figure.samples.is_empty() {
             notes.push(format!(
                 "{}nothing happened in {} of observation",
-                of(one),
+                name(&one.figure),
                 format::duration(figure.duration_ns as f64)
             ));
         }
         if matches!(one.steadiness, SteadyState::No { .. }) {
-            notes.push(format!("{}not steady: the level kept changing", of(one)));
+            notes.push(format!("{}not steady: the level kept changing", name(&one.figure)));
         }
         if figure.dropped > 0 {
             notes.push(format!(
                 "{}{} samples did not fit into memory and are missing",
-                of(one),
+                name(&one.figure),
                 figure.dropped
             ));
         }
@@ -463,9 +465,14 @@ fn lines(all: &[Pooled], x: &str, series: &str, of: (&str, &str)) -> Option<Stri
     let mut found: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let mut unit = None;
     for one in all {
-        let label = |name: &str| one.figure.labels.get(name).map(String::as_str);
-        let number = |name: &str| label(name).and_then(|text| text.parse::<u32>().ok());
-        if label(key) != Some(value) {
+        let number = |name: &str| {
+            one.figure
+                .labels
+                .get(name)
+                .map(String::as_str)
+                .and_then(|text| text.parse::<u32>().ok())
+        };
+        if one.figure.labels.get(key).map(String::as_str) != Some(value) {
             continue;
         }
         let (Some(place), Some(line), Some(median)) = (number(x), number(series), middle(one))

@@ -174,12 +174,11 @@ fn standard_input_is_read_and_may_not_be_silent() {
 fn a_study_of_another_user_is_not_resumed() {
     let scene = Sandbox::new();
     let store = scene.write("store", b"");
-    let mode = |mode: &str| run("chmod", [mode, &store]);
-    assert!(mode("666").status.success());
+    assert!(run("chmod", ["666", &store]).status.success());
     let refused = scene.run(&["study", "resume", &store]);
     refused.expect_code(3);
     assert!(refused.stderr_text().contains("can be written by others"));
-    assert!(mode("644").status.success());
+    assert!(run("chmod", ["644", &store]).status.success());
     let link = scene.path("link");
     std::os::unix::fs::symlink(&store, &link).expect("a link");
     assert_parts(&scene.run(&["study", "resume", &link]).stderr_text(), &["is a link"]);

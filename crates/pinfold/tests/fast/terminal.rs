@@ -133,8 +133,11 @@ fn without_a_width_only_sentences_are_wider_than_80_columns() {
                 let text = text.replace(" \\\n", " ").replace('`', "");
                 text.split_whitespace().collect::<Vec<_>>().join(" ")
             };
-            let said = |output: &Output| flat(output.stdout_text() + &output.stderr_text());
-            assert_eq!(said(&output), said(&known), "{arguments:?} {variables:?}");
+            assert_eq!(
+                flat(output.stdout_text() + &output.stderr_text()),
+                flat(known.stdout_text() + &known.stderr_text()),
+                "{arguments:?} {variables:?}"
+            );
             let text = output.stdout_text();
             for line in text
                 .lines()

@@ -24,9 +24,11 @@ fn start(sandbox: &Sandbox) -> Option<Child> {
     files::make_dirs(&share).expect("a folder");
     let words = [format!("--socket-path={socket}"), "-o".to_owned(), format!("source={share}")];
     let mut child = start_quietly(Spawn::new(&program).args(words));
-    let is_ready = || files::exists(&socket);
-    assert!(until(|| is_ready() || child.try_wait().is_ok_and(|end| end.is_some())), "it starts");
-    if !is_ready() {
+    assert!(
+        until(|| files::exists(&socket) || child.try_wait().is_ok_and(|end| end.is_some())),
+        "it starts"
+    );
+    if !files::exists(&socket) {
         skip("virtiofsd cannot share a folder here");
         return None;
     }

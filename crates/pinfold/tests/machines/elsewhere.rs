@@ -84,7 +84,6 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
     let apply = |state, strategy| {
         run_from(&scene, state, &[], &["apply", "--qmp", &qmp, "--strategy", strategy])
     };
-    let undo = |state| run_from(&scene, state, &[], &["undo", "--all"]);
     for order in [["a", "b"], ["b", "a"]] {
         apply("a", "compact").expect_success();
         let placed = scene.masks();
@@ -97,7 +96,7 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
         reset.expect_code(3);
         assert_eq!(scene.changed(&placed), BTreeMap::new(), "a refused reset changes nothing");
         for state in order {
-            let undone = undo(state);
+            let undone = run_from(&scene, state, &[], &["undo", "--all"]);
             assert!(undone.status.success(), "{state}: {}", undone.stderr_text());
         }
         assert_eq!(scene.changed(&before), BTreeMap::new(), "undone in the order {order:?}");
@@ -106,7 +105,7 @@ fn a_machine_is_not_placed_twice_from_two_state_folders() {
     assert!(apply("b", "compact").status.success());
     a_removed_folder_still_holds_the_machine(&scene, &before);
     apply("a", "compact").expect_success();
-    assert!(undo("a").status.success());
+    assert!(run_from(&scene, "a", &[], &["undo", "--all"]).status.success());
 }
 
 /// The state folder `b`, with an active placement, is removed.

@@ -203,13 +203,16 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     let vcpu = real_time().filter(|_| found).expect("a real-time vCPU");
     assert_eq!(guards(&host, &state).len(), 1);
     tune.signal(Signaled::Stop).expect("stopped");
-    let policy = || host.policy(vcpu).expect("the machine stays");
     let former = host.policy(Tid(0)).expect("a policy");
-    assert!(until(|| policy() == former), "it is {}", policy());
+    assert!(
+        until(|| host.policy(vcpu).expect("the machine stays") == former),
+        "it is {}",
+        host.policy(vcpu).expect("the machine stays")
+    );
     tune.signal(Signaled::Continue).expect("goes on");
-    let reported = || sandbox.read("said");
-    let is_told = until(|| reported().contains("lost its real-time priority: this start does not"));
-    assert!(is_told, "the start counts: {}", reported());
+    let is_told =
+        until(|| sandbox.read("said").contains("lost its real-time priority: this start does not"));
+    assert!(is_told, "the start counts: {}", sandbox.read("said"));
     tune.terminate().expect("asked to end");
     assert!(until(|| matches!(tune.try_wait(), Ok(Some(_)))), "it does not end");
     assert!(until(|| guards(&host, &state).is_empty()), "the guard stays");

@@ -39,7 +39,6 @@ impl Running {
             kernel => kernel.expect("a kernel"),
         };
         let sandbox = Sandbox::with_cache();
-        let disk = |name| sandbox.write(name, vec![0x5a; DISK_BYTES]);
         let archive = guest::build_initramfs(&kernel, pinload::BINARY).expect("an initramfs");
         let demo = DemoGuest {
             isa: Isa::X86,
@@ -52,7 +51,10 @@ impl Running {
             initramfs: sandbox.write("initramfs", archive),
             agent_socket: sandbox.path("agent.sock"),
             console: sandbox.write("console.log", ""),
-            disks: GuestDisks { ahci: disk("ahci.img"), virtio: disk("virtio.img") },
+            disks: GuestDisks {
+                ahci: sandbox.write("ahci.img", vec![0x5a; DISK_BYTES]),
+                virtio: sandbox.write("virtio.img", vec![0x5a; DISK_BYTES]),
+            },
         };
         let socket = demo.agent_socket.clone();
         let argv = demo.argv();

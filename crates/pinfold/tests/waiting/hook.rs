@@ -103,8 +103,11 @@ fn a_domain_is_planned_at_its_start_and_reverted_at_its_end() {
     domain.machine.qemu.kill().expect("it ends");
     domain.machine.qemu.wait().expect("it ends");
     Domain::expect_harmless(&domain.hook("release", "end", &metadata("")));
-    let status = || domain.machine.run(&["status"]).stdout_text();
-    assert!(until(|| status().contains("no placement is active")), "{}", status());
+    assert!(
+        until(|| domain.machine.run(&["status"]).stdout_text().contains("no placement is active")),
+        "{}",
+        domain.machine.run(&["status"]).stdout_text()
+    );
 }
 
 /// It starts like others, and waits for the memory of the source; the source's end is a release.
@@ -266,13 +269,20 @@ fn watch_places_a_machine_that_is_started_by_hand_once() {
     let file = sandbox.write("domains.toml", text);
     let mut watch = sandbox.start_logged(&["watch", "--domains", &file]);
     let said = || files::read_text(&format!("{}/said", file.trim_end_matches("/domains.toml")));
-    let has = |words: &str| said().unwrap_or_default().contains(words);
-    assert!(until(|| has("watching 0 placements")), "{:?}", said());
+    assert!(until(|| said().unwrap_or_default().contains("watching 0 placements")), "{:?}", said());
     let Some(machine) = Machine::new_in(sandbox, "-smp 2") else { return };
     assert_eq!(machine.name, name);
-    assert!(until(|| has(&format!("{name} (process"))), "{:?}", said());
-    let masks = || machine.masks();
-    assert!(masks().values().all(|mask| *mask == one), "{:?}\n{:?}", masks(), said());
+    assert!(
+        until(|| said().unwrap_or_default().contains(&format!("{name} (process"))),
+        "{:?}",
+        said()
+    );
+    assert!(
+        machine.masks().values().all(|mask| *mask == one),
+        "{:?}\n{:?}",
+        machine.masks(),
+        said()
+    );
     assert!(machine.print(&["status"]).contains("1 placement is active"), "{:?}", said());
     // The undo of its owner wins.
     machine.run(&["undo", "--all"]).expect_success();

@@ -58,8 +58,10 @@ fn the_page_asks_for_a_placement_that_the_next_start_makes() {
     let xml = daemon.virsh(&["dumpxml", NAME, "--inactive"]).expect("XML");
     let shown = block("text", "<pinfold:placement");
     for line in shown.lines() {
-        let same = |text: &str| text.replace(['\'', '"', ' '], "");
-        assert!(same(&xml).contains(&same(line)), "{line} is not in {xml}");
+        assert!(
+            xml.replace(['\'', '"', ' '], "").contains(&line.replace(['\'', '"', ' '], "")),
+            "{line} is not in {xml}"
+        );
     }
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");

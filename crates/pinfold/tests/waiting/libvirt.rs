@@ -137,8 +137,11 @@ fn watch_leaves_threads_where_their_owner_moves_them_and_places_new_ones_through
         .start()
         .expect("pinfold starts");
     let reported = |words: &str| {
-        let log = || files::read_text(&log).unwrap_or_default();
-        assert!(until(|| log().contains(words)), "waited in vain for {words} in:\n{}", log());
+        assert!(
+            until(|| files::read_text(&log).unwrap_or_default().contains(words)),
+            "waited in vain for {words} in:\n{}",
+            files::read_text(&log).unwrap_or_default()
+        );
     };
     reported("watching 1 placement;");
     // Behind libvirt's back: it has the pin of the plan.
@@ -206,13 +209,12 @@ fn a_kill_ends_the_virsh_that_is_about_to_pin() {
         .die_with_parent(true)
         .start()
         .expect("pinfold starts");
-    let is_there = |name: &str| files::exists(&slow.path(name));
-    assert!(until(|| is_there("begun")), "it comes to the first pin");
+    assert!(until(|| files::exists(&slow.path("begun"))), "it comes to the first pin");
     placing.signal(Signaled::Kill).expect("killed");
     placing.wait().expect("it ends");
     pinfold(&daemon, &["undo"]).expect_success();
     SystemClock.sleep_ns(3 * SECOND_NS);
-    assert!(!is_there("late"), "the virsh of the killed Pinfold went on");
+    assert!(!files::exists(&slow.path("late")), "the virsh of the killed Pinfold went on");
     assert_eq!((masks(pid), xml(&daemon, &[])), before);
 }
 

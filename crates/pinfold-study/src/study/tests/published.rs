@@ -166,9 +166,11 @@ fn the_numbers_of_lindroth_pass_their_rules() {
 
 fn check(study: &Study, source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>) {
     let claim = claim(study, source);
-    let scope = |number| Numbers { study, machine: I7_4790K, number };
-    assert!(decide(claim, &scope(&lindroth)), "{source}");
-    assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+    assert!(decide(claim, &Numbers { study, machine: I7_4790K, number: &lindroth }), "{source}");
+    assert!(
+        !decide(claim, &Numbers { study, machine: I7_4790K, number: contrary }),
+        "contrary: {source}"
+    );
 }
 
 /// No layout differs from another in any state.
@@ -401,9 +403,11 @@ fn craciun(function: &str, picks: &Picks) -> Option<f64> {
 fn the_numbers_of_craciun_pass_their_rules() {
     fn check(study: &Study, source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>) {
         let claim = claim(study, source);
-        let scope = |number| Numbers { study, machine: &[], number };
-        assert!(decide(claim, &scope(&craciun)), "{source}");
-        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+        assert!(decide(claim, &Numbers { study, machine: &[], number: &craciun }), "{source}");
+        assert!(
+            !decide(claim, &Numbers { study, machine: &[], number: contrary }),
+            "contrary: {source}"
+        );
     }
 
     let study = from_toml(KVM_OVERHEAD).unwrap();
@@ -496,9 +500,11 @@ fn the_numbers_of_badaroux_pass_their_rules() {
     let machine: &[(&str, f64)] = &[("host_cores", 16.0), ("host_pus", 32.0)];
     let check = |source: &str, contrary: &dyn Fn(&str, &Picks) -> Option<f64>| {
         let claim = claim(&study, source);
-        let scope = |number| Numbers { study: &study, machine, number };
-        assert!(decide(claim, &scope(&badaroux)), "{source}");
-        assert!(!decide(claim, &scope(contrary)), "contrary: {source}");
+        assert!(decide(claim, &Numbers { study: &study, machine, number: &badaroux }), "{source}");
+        assert!(
+            !decide(claim, &Numbers { study: &study, machine, number: contrary }),
+            "contrary: {source}"
+        );
     };
     // Everything that is placed is a fifth faster.
     for source in [

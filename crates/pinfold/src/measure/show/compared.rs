@@ -55,13 +55,13 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
 pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
     let mut table = screen::rows();
     let common = common(found.rows.iter().map(words));
-    let figure_of = |row: &Row| own_words(words(row), &common).join(", ");
-    let is_named = found.rows.iter().any(|row| !figure_of(row).is_empty());
+    let is_named =
+        found.rows.iter().any(|row| !own_words(words(row), &common).join(", ").is_empty());
     let name = |name: String| is_named.then_some(name);
     let head = ["of", "first", "second", "first / second", "p", "the first is"].map(str::to_owned);
     table.set_header(name("figure".to_owned()).into_iter().chain(head));
     for row in &found.rows {
-        table.add_row(name(figure_of(row)).into_iter().chain([
+        table.add_row(name(own_words(words(row), &common).join(", ")).into_iter().chain([
             row.aspect.to_string(),
             side(row, row.first),
             side(row, row.second),

@@ -71,11 +71,14 @@ pub fn table(all: &[Pooled]) -> String {
         format::count(u64::try_from(number).unwrap_or(u64::MAX))
     }
 
-    let wakeups = || all.iter().filter_map(|one| one.wakeups.as_ref());
-    if wakeups().next().is_none() {
+    if all.iter().filter_map(|one| one.wakeups.as_ref()).next().is_none() {
         return String::new();
     }
-    if wakeups().all(|one| matches!(one, Wakeups::Apart { skipped: 0, .. })) {
+    if all
+        .iter()
+        .filter_map(|one| one.wakeups.as_ref())
+        .all(|one| matches!(one, Wakeups::Apart { skipped: 0, .. }))
+    {
         return "skipped 0: every period had a wake-up\n".to_owned();
     }
     let mut table = screen::rows();
