@@ -249,18 +249,19 @@ impl HostState<'_> {
         self.known.masks.about(&tid, || tasks::unless_gone(self.host.affinity(tid)))
     }
 
-    /// The mask that undo restores. The kernel shows a mask without the CPUs that are offline: a
-    /// thread that may run on its whole cpuset may run on them when they come online, another if
-    /// its status names them.
+    /// The mask that undo restores. That of a thread that may run on its whole cpuset is all CPUs:
+    /// its cpuset may be narrower now than later, because another placement isolates its CPUs. Of
+    /// another thread the kernel shows the mask without the CPUs that are offline, unless its
+    /// status names them.
     pub(crate) fn mask_to_restore(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
         let Some(mask) = self.mask(tid)? else { return Ok(None) };
-        let online = self.required_cpu_list(&paths::cpu_online())?;
-        let offline = self.required_cpu_list(&paths::cpu_present())?.difference(&online);
+        let present = self.required_cpu_list(&paths::cpu_present())?;
+        if self.allowed_cpus(tid)?.is_some_and(|allowed| allowed.is_subset(&mask)) {
+            return Ok(Some(mask.union(&present)));
+        }
+        let offline = present.difference(&self.required_cpu_list(&paths::cpu_online())?);
         if offline.is_empty() {
             return Ok(Some(mask));
-        }
-        if self.allowed_cpus(tid)?.is_some_and(|allowed| allowed.is_subset(&mask)) {
-            return Ok(Some(mask.union(&offline)));
         }
         let path = paths::process_status(tid);
         let Some(text) = self.text(&path)? else { return Ok(None) };

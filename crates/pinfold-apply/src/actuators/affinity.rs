@@ -4,8 +4,8 @@
 //! an empty one. Since 6.2 it remembers the requested mask; a thread that never requested one
 //! follows its cpuset. User space cannot read which of the two is the case. So where the original
 //! mask was the whole cpuset, undo requests all possible CPUs: the thread then follows its cpuset
-//! again. The original contains the CPUs that were offline then, so that this is so even if they
-//! have come online since.
+//! again. The original is then all CPUs, so that this is so even if its cpuset was narrower, or a
+//! CPU was offline.
 
 use std::collections::BTreeMap;
 
@@ -211,7 +211,7 @@ fn as_it_was_shown(
     let Some(stat) = stat else { return Ok(Reverted::Restored) };
     let present = cpusets::list(past.host, &paths::cpu_present())?;
     let offline = present.difference(&cpusets::list(past.host, &paths::cpu_online())?);
-    if offline.is_empty() {
+    if offline.is_subset(mask) {
         return Ok(Reverted::Restored);
     }
     let text = format!(

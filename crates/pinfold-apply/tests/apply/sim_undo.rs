@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use crate::common::{Bench, Case, assert_same, break_at, cases, set};
 use pinfold_apply::{ApplyError, Point, plan_steps, undo_observed};
-use pinfold_host::Host as _;
 use pinfold_host::files::StateDir;
+use pinfold_host::{Host as _, HostMut as _};
 use pinfold_model::{IsolationScope, Tid};
 use pinfold_sim::SimHost;
 
@@ -138,6 +138,27 @@ fn undo_restores_pus_that_were_offline_at_apply() {
         assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
         assert_same(&untouched.host.snapshot(), &case.host, &what);
     }
+}
+
+/// The group of the machine is as narrow as the isolation of another machine makes it for a time.
+#[test]
+fn undo_releases_threads_whose_cpuset_was_narrower_at_apply() {
+    let case = || crate::common::v2_in_use(crate::common::v2_builder()).with(IsolationScope::None);
+    let (case, untouched) = (case(), case());
+    let cpus = "/sys/fs/cgroup/machine.slice/cpuset.cpus";
+    let narrow = case.plan.pus();
+    let bench = Bench::new();
+    for host in [&case.host, &untouched.host] {
+        host.write(cpus, narrow.to_string().as_bytes()).unwrap();
+    }
+    bench.apply(&case).unwrap();
+    for host in [&case.host, &untouched.host] {
+        host.write(cpus, b"0-7").unwrap();
+    }
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_same(&untouched.host.snapshot(), &case.host, "in a narrow group");
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("0-7"));
 }
 
 /// What happens on a host while a plan is in force.
