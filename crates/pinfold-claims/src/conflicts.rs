@@ -242,7 +242,7 @@ impl OwnCpus {
     /// A CPU of several vCPUs, or of vCPUs that float over several CPUs, may be shared.
     fn from_plan(plan: &Plan) -> Self {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
-        if plan.strategy == "none" {
+        if pinfold_plan::pins_nothing(&plan.strategy) {
             return Self { isolated: CpuSet::new(), dedicated, shared: several };
         }
         for (vnode, thread) in plan.threads() {

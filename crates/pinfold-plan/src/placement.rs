@@ -7,4 +7,5 @@ pub(crate) mod exclusive_cores;
 pub(crate) mod linear;
 pub(crate) mod pins;
 pub(crate) mod rest_isolation;
+pub(crate) mod rules;
 pub(crate) mod vnode_builder;

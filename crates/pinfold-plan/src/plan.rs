@@ -18,7 +18,9 @@ use crate::messages::prefer;
 use crate::placement::pins;
 use crate::placement::rest_isolation;
 use crate::strategies::definition;
-use crate::strategies::{Strategy, StrategyKind, in_turn, kind_of, make_plan, strategies};
+use crate::strategies::{
+    Strategy, StrategyKind, in_turn, kind_of, make_plan, pins_nothing, strategies,
+};
 use crate::text::narrow;
 /// The CPUs that a request keeps free of its vnodes.
 pub fn kept_free(topology: &Topology, request: &Request) -> CpuSet {
@@ -90,7 +92,7 @@ fn complete(
     topology: &Topology,
     request: &Request,
 ) -> Result<Plan, PlanError> {
-    if found.name == "auto" {
+    if found.name == "auto" && !pins_nothing(&planned.strategy) {
         rest_isolation::keep(&mut planned, topology, request);
     }
     let preferred = prefer::findings(*found, topology, request, &planned);
@@ -120,7 +122,8 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             made.is_some_and(|made| {
                 made.is_ok_and(|plan| {
                     !pin_analysis::is_short(&plan)
-                        && (known.name == "none" || !pin_analysis::is_crowded(&plan))
+                        && (known.kind == StrategyKind::Floating
+                            || !pin_analysis::is_crowded(&plan))
                 })
             })
         })

@@ -29,6 +29,7 @@ use pinfold_model::{Plan, Request, Topology};
 
 use crate::error::PlanError;
 use crate::placement::cells::{self, Parts};
+use crate::placement::rules::Rules;
 
 /// A named placement strategy.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,8 @@ pub struct Strategy {
     pub source: &'static str,
     /// What it fixes, from which the costs that it has by definition follow.
     pub(crate) kind: StrategyKind,
+    /// What it gives to the threads of a machine.
+    pub(crate) rules: Rules,
     /// When it is tried.
     pub turns: Turns,
     /// True if a machine that is larger than a node is divided evenly over several.
@@ -60,10 +63,12 @@ pub struct Turns {
     pub again: Option<u8>,
     /// To place a machine that is checked.
     pub check: Option<u8>,
+    /// Measured by `tune --demo`.
+    pub demo: Option<u8>,
 }
 
 impl Turns {
-    const NONE: Self = Self { fallback: None, auto: None, again: None, check: None };
+    const NONE: Self = Self { fallback: None, auto: None, again: None, check: None, demo: None };
 }
 
 /// What a strategy fixes.
@@ -132,9 +137,13 @@ pub(crate) fn kind_of(name: &str) -> Option<StrategyKind> {
 
 /// True if a strategy gives each vCPU a core without another vCPU.
 pub(crate) fn gives_own_cores(name: &str) -> bool {
-    [low_latency::STRATEGY, low_latency_rt::STRATEGY, realtime::STRATEGY]
-        .iter()
-        .any(|known| known.name == name)
+    TABLE.iter().any(|known| known.name == name && known.rules.has_own_cores)
+}
+
+/// True if a strategy leaves the threads of machines to the kernel: `none`.
+#[must_use]
+pub fn pins_nothing(name: &str) -> bool {
+    kind_of(name) == Some(StrategyKind::Floating)
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.

@@ -96,7 +96,9 @@ pub fn plan(
     request: &Request,
 ) -> Result<Plan, PlanError> {
     match strategy {
-        Some("none") => pinfold_plan::plan("none", topology, request),
+        Some(name) if pinfold_plan::pins_nothing(name) => {
+            pinfold_plan::plan(name, topology, request)
+        }
         Some(_) | None => plan_by(claims, pinfold_plan::plan, strategy, topology, request),
     }
 }
@@ -140,7 +142,7 @@ fn plan_by(
 /// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each
 /// owner whose CPUs it uses, and those about claims that are not known.
 pub fn report_in(claims: &Claims, plan: &mut Plan) {
-    if plan.strategy == "none" {
+    if pinfold_plan::pins_nothing(&plan.strategy) {
         return;
     }
     let used = plan.pus();

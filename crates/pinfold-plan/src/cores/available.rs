@@ -289,22 +289,6 @@ impl<'a> AvailableCpus<'a> {
         if balanced.is_empty() { self.usable.clone() } else { balanced }
     }
 
-    /// The reason, with the strategy's name, why a vCPU is on an isolated CPU; empty for other
-    /// CPUs.
-    pub fn isolated_reason(&self, pus: &CpuSet, strategy: &str) -> &'static str {
-        let in_fixed_order = matches!(
-            strategy,
-            "none" | "compact" | "compact-cores" | "sequential" | "scatter" | "max-performance"
-        );
-        if strategy == "realtime" || !pus.is_subset(&self.topology.isolated) {
-            ""
-        } else if in_fixed_order {
-            "; it is isolated"
-        } else {
-            "; chosen because it is isolated: the kernel moves no other task there"
-        }
-    }
-
     /// The core of a usable CPU.
     pub fn available_core(&self, os: PuId) -> Option<&AvailableCore> {
         let core = self.pu(os)?.core;

@@ -21,6 +21,7 @@ use crate::messages::group_words::of_groups;
 use crate::messages::picture::picture;
 use crate::messages::rows::{CommonProperty, Row, rows};
 use crate::messages::sheet::Sheet;
+use crate::strategies::pins_nothing;
 use crate::text::{mib, verb};
 
 /// A short summary of a plan for the machine of `topology`: its purpose, its cores, and the CPUs of
@@ -165,7 +166,7 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
         VnodeKind::VirtualMachine => {
             // Where there is one CPU only, all threads are on it without a pin.
             let by_hand = vnode.vcpus().any(|thread| thread.reason.ends_with("by hand"));
-            let pins = plan.strategy != "none" || by_hand;
+            let pins = !pins_nothing(&plan.strategy) || by_hand;
             let pinned = pins && vnode.vcpus().all(|thread| thread.pus.len() == 1);
             let how = if pinned { "pinned to" } else { "floating over" };
             format!("{} {how} {pus}", count_noun(vnode.vcpus().count(), "vCPU"))

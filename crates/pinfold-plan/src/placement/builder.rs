@@ -19,6 +19,7 @@ use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::{GuestSmt, flat, matching};
 use crate::placement::pins::{self, ByHand};
+use crate::placement::rules::Rules;
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::{narrow, node_list, verb};
 
@@ -51,6 +52,7 @@ pub(crate) struct PlanBuilder<'a> {
     pub available: &'a AvailableCpus<'a>,
     pub request: &'a Request,
     strategy: &'static str,
+    rules: Rules,
     vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
     later: Vec<DeferredFinding<'a>>,
@@ -90,10 +92,11 @@ impl<'a> PlanBuilder<'a> {
     /// `balanced` supports.
     pub fn new(
         strategy: &'static str,
+        rules: Rules,
         available: &'a AvailableCpus<'a>,
         request: &'a Request,
     ) -> Result<Self, PlanError> {
-        if request.emulator != EmulatorRequest::Usual && strategy != "balanced" {
+        if request.emulator != EmulatorRequest::Usual && !rules.takes_emulator_request {
             return Err(PlanError::EmulatorRequest {
                 strategy: strategy.to_owned(),
                 emulator_request: request.emulator.to_string(),
@@ -104,6 +107,7 @@ impl<'a> PlanBuilder<'a> {
         let mut builder = Self {
             available,
             strategy,
+            rules,
             request,
             vnodes,
             findings: Vec::new(),
@@ -327,7 +331,9 @@ impl<'a> PlanBuilder<'a> {
         match thread.role.kind().class {
             RoleClass::Vcpu if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
             RoleClass::Vcpu => {
-                thread.reason.push_str(self.available.isolated_reason(&thread.pus, self.strategy));
+                if thread.pus.is_subset(&self.available.topology.isolated) {
+                    thread.reason.push_str(self.rules.isolated.reason());
+                }
             }
             RoleClass::Main | RoleClass::Device | RoleClass::Pool => {
                 let isolated = thread.pus.intersection(&self.available.topology.isolated);

@@ -11,8 +11,8 @@ use crate::analysis::placement::work_of;
 /// Isolates the CPUs of the vCPUs and tasks, if the request isolates, the plan does not, and the
 /// host's tasks have a CPU without them.
 pub(crate) fn keep(plan: &mut Plan, topology: &Topology, request: &Request) {
-    let is_pinned = plan.strategy != "none"
-        && !plan.threads().any(|(_, thread)| thread.role.runs_work() && thread.pus.len() > 1);
+    let is_pinned =
+        !plan.threads().any(|(_, thread)| thread.role.runs_work() && thread.pus.len() > 1);
     if request.isolation == IsolationScope::None || !plan.exclusive.is_empty() || !is_pinned {
         return;
     }

@@ -6,7 +6,7 @@ use super::ReplanError;
 use super::occupancy::Occupancy;
 use crate::error::PlanError;
 use crate::plan::{plan, plan_if_possible};
-use crate::strategies::in_turn;
+use crate::strategies::{in_turn, pins_nothing};
 
 /// Adds the plan of machines that come. If their strategy has no plan on the CPUs that are left, a
 /// similar one is used, with a finding; no other machine moves for them.
@@ -52,7 +52,7 @@ fn around(
         return Ok(plan);
     }
     let others = in_turn(|turns| turns.fallback).into_iter().map(|known| known.name);
-    let mut others = others.filter(|name| *name != strategy && *name != "none");
+    let mut others = others.filter(|name| *name != strategy && !pins_nothing(name));
     let other = others.find_map(|name| first_of(state, name, request, &careful));
     let shared = [kept.difference(&state.housekeeping())];
     let floating = || {

@@ -30,6 +30,7 @@ use crate::cores::request_check::noun;
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::placement::builder::available;
+use crate::placement::rules::{Isolated, Rules};
 use crate::text::narrow;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -37,6 +38,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
     summary: "chooses one of the others by rules, and reports the rule; it may choose not to pin",
     source: "the rules are in the finding that it adds",
     kind: StrategyKind::Other,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns { again: Some(3), check: Some(0), ..Turns::NONE },
     is_divided: false,
     plan,

@@ -33,6 +33,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlacedPlan, PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::{Spread, Terms, enclose, host_beside};
+use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
 
@@ -42,14 +43,25 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; host and emulator on core 0 \
              (0, 4); topology 1×3×2",
     kind: StrategyKind::Other,
-    turns: Turns { fallback: Some(1), auto: Some(0), again: Some(1), check: Some(1) },
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: true,
+        isolated: Isolated::Preferred,
+    },
+    turns: Turns {
+        fallback: Some(1),
+        auto: Some(0),
+        again: Some(1),
+        check: Some(1),
+        demo: Some(4),
+    },
     is_divided: true,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Threads)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Threads);
     let mut cores =
         Cores { candidates: available.without(&host), host: &host, also: String::new() };
@@ -119,7 +131,7 @@ fn real_time(
 ) -> Result<Plan, PlanError> {
     let mut all = CpuSet::new();
     let mut on = |whole: bool| {
-        let builder = PlanBuilder::new(STRATEGY.name, available, request)?;
+        let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, available, request)?;
         let cores = Cores { candidates: available.without(host), host, also: String::new() };
         all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
             let home = available.home(host, pins, taken).on_core_of(host);

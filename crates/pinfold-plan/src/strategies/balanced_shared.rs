@@ -14,6 +14,7 @@ use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::host_beside;
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "balanced-shared",
@@ -22,6 +23,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 5, 2, 6, 3, 7; emulatorpin 1-3,5-7; \
              topology 1×3×2; the host on core 0",
     kind: StrategyKind::SharedEmulator,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns::NONE,
     is_divided: true,
     plan,
@@ -29,7 +35,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Threads)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Threads);
     let cores = Cores { candidates: available.without(&host), host: &host, also: String::new() };
     balanced::all_threads(builder, cores, &mut |vnode_builder, pins, taken| {

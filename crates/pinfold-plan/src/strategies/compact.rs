@@ -16,6 +16,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::linear::{self, Line};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact",
@@ -23,14 +24,19 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Badaroux 2021 §III: on the 4-node R910 0, 16, 4, 20, 8, 24, 12, 28, 1, 17, …; \
              the 33rd vCPU is on CPU 0 again",
     kind: StrategyKind::Order,
-    turns: Turns { fallback: Some(3), auto: Some(6), check: Some(7), ..Turns::NONE },
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
+    turns: Turns { fallback: Some(3), auto: Some(6), check: Some(7), demo: Some(1), ..Turns::NONE },
     is_divided: false,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let order = available.order();
     let line = Line {
         order: &order,

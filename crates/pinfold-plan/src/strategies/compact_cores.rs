@@ -14,6 +14,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::linear::{self, Line};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "compact-cores",
@@ -21,7 +22,12 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "none: the order of compact (Badaroux 2021 §III) without siblings; \
              the paper itself counts 0 to 15 there, as sequential",
     kind: StrategyKind::Order,
-    turns: Turns { auto: Some(5), check: Some(6), ..Turns::NONE },
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
+    turns: Turns { auto: Some(5), check: Some(6), demo: Some(2), ..Turns::NONE },
     is_divided: false,
     plan,
 };
@@ -30,7 +36,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let order: Vec<PuId> =
         available.cores.iter().filter_map(|core| core.pus.first()).copied().collect();
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let line = Line {
         order: &order,
         stays_on_one_kind: true,

@@ -19,6 +19,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::linear::{self, Line};
+use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
 use crate::text::verb;
 
@@ -28,6 +29,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Badaroux 2021 §III, V.D: on the R910 isolcpus=1-15,17-31, so 4, 20, 8, 24, 12, 28, \
              1, 17, …; the 31st vCPU is on CPU 4 again",
     kind: StrategyKind::Order,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns::NONE,
     is_divided: false,
     plan,
@@ -35,7 +41,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = available.boot_host();
     let mut cores = available.without(&host);
     cores.sort_by_key(|core| !core.isolated);

@@ -16,6 +16,7 @@ use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::domains::{Kind, plan_inside};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "l3-exclusive",
@@ -23,6 +24,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
               another is free",
     source: "as numa-exclusive, by cache",
     kind: StrategyKind::Shape,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns { auto: Some(3), check: Some(3), ..Turns::NONE },
     is_divided: false,
     plan,
@@ -30,7 +36,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let kind = match (topology.l3.as_slice(), topology.l2_domains.as_slice()) {
         ([], [_, ..]) => Kind {
             noun: "L2 domain",

@@ -23,6 +23,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::{ExclusiveCores, Spread, Terms, enclose, host_beside};
+use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::VnodeBuilder;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -32,14 +33,25 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 1, 2, 3; emulatorpin 5-7; topology 1×3×1; \
              the host on core 0",
     kind: StrategyKind::Shape,
-    turns: Turns { fallback: Some(0), auto: Some(1), again: Some(0), check: Some(2) },
+    rules: Rules {
+        has_own_cores: true,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
+    turns: Turns {
+        fallback: Some(0),
+        auto: Some(1),
+        again: Some(0),
+        check: Some(2),
+        demo: Some(3),
+    },
     is_divided: true,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Cores)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Cores);
     one_per_core(builder, &host, None, Spread::Nodes)
 }

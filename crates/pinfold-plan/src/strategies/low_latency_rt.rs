@@ -12,12 +12,18 @@ use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::{Spread, host_beside};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "low-latency-rt",
     summary: "as low-latency, with round-robin priority 1 on the virtual machine's threads",
     source: "Lindroth 2017, i7-4790K: as low-latency, SCHED_RR priority 1",
     kind: StrategyKind::Shape,
+    rules: Rules {
+        has_own_cores: true,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns::NONE,
     is_divided: true,
     plan,
@@ -28,7 +34,7 @@ pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Cores)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Cores);
     low_latency::one_per_core(builder, &host, Some(POLICY), Spread::Nodes)
 }

@@ -15,6 +15,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::exclusive_cores::{Spread, Terms, enclose};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "max-performance",
@@ -22,14 +23,19 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Lindroth 2017, i7-4790K: vcpupin 0, 4, 1, 5, 2, 6, 3, 7; emulatorpin 0-7; \
              topology 1×4×2",
     kind: StrategyKind::Other,
-    turns: Turns { fallback: Some(2), auto: Some(4), ..Turns::NONE },
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
+    turns: Turns { fallback: Some(2), auto: Some(4), demo: Some(5), ..Turns::NONE },
     is_divided: true,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
     let spread = Spread::Packed;
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };

@@ -15,6 +15,7 @@ use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::Spread;
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "multi-vm",
@@ -22,6 +23,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
               on the last package",
     source: "the reply in Lindroth's thread, 2 × 8 cores: three machines, the host on package 1",
     kind: StrategyKind::Shape,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns { again: Some(2), check: Some(5), ..Turns::NONE },
     is_divided: true,
     plan,
@@ -29,7 +35,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Cores)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = available.host_on_the_last_package();
     low_latency::one_per_core(builder, &host, None, Spread::Packed)
 }

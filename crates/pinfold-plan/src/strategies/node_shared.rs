@@ -21,6 +21,7 @@ use crate::cores::request_check::nodes_of;
 use crate::error::PlanError;
 use crate::guest::topology as guest;
 use crate::placement::builder::{Limits, PlanBuilder, available};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "node-shared",
@@ -28,6 +29,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
               more vCPUs than CPUs",
     source: "60 machines of 8 vCPUs on 256 CPUs in 8 nodes: 7 or 8 machines on each",
     kind: StrategyKind::Part,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns::NONE,
     is_divided: false,
     plan,
@@ -56,7 +62,7 @@ struct Rooms {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let counts = builder.counts(Limits::wrapping(available.floating().len()))?;
     let mut rooms = Rooms::new(&available, request);
     let mut order = builder.choosing_order();

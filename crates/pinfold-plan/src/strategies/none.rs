@@ -10,20 +10,26 @@ use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::guest::topology as guest;
 use crate::placement::builder::{Limits, PlanBuilder, available};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
     summary: "pins nothing: the kernel's scheduler may run every thread on any CPU",
     source: "the baseline that every other strategy is compared with",
     kind: StrategyKind::Floating,
-    turns: Turns { fallback: Some(4), ..Turns::NONE },
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
+    turns: Turns { fallback: Some(4), demo: Some(0), ..Turns::NONE },
     is_divided: false,
     plan,
 };
 
 pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let floating = available.floating();
     let counts = builder.counts(Limits::wrapping(floating.len()))?;
     let all = pus_text(&floating);

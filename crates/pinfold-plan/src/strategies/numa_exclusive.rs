@@ -13,6 +13,7 @@ use super::{Strategy, StrategyKind, Turns};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::domains::{Kind, plan_inside};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "numa-exclusive",
@@ -21,6 +22,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "Kuehn & Baum; and the question in Lindroth's thread: on two Xeon 5540 one package for \
              the machine",
     kind: StrategyKind::Shape,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns { auto: Some(2), check: Some(4), ..Turns::NONE },
     is_divided: false,
     plan,
@@ -28,7 +34,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let of = |core: &crate::cores::available_core::AvailableCore| core.node.map(|node| node.0);
     let of_host = |host: &crate::cores::host_share::HostShare| host.node.map(|node| node.0);
     plan_inside(builder, &Kind { noun: "node", of, of_host, binds_memory: true })

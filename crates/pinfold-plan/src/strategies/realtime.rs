@@ -32,6 +32,7 @@ use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::host_beside;
 use crate::placement::pins;
+use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -41,6 +42,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
     source: "tuned's realtime-virtual-host and OpenStack's real-time flavors: isolated cores, \
              vCPUs FIFO priority 1, emulator threads on housekeeping CPUs",
     kind: StrategyKind::Shape,
+    rules: Rules {
+        has_own_cores: true,
+        takes_emulator_request: false,
+        isolated: Isolated::Required,
+    },
     turns: Turns::NONE,
     is_divided: false,
     plan,
@@ -69,7 +75,7 @@ struct Open<'r> {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = ground_beside(topology, request, Count::Cores)?;
-    let builder = || PlanBuilder::new(STRATEGY.name, &available, request);
+    let builder = || PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request);
     let host = host_beside(&builder()?, Count::Cores);
     if available.cores.iter().any(|core| available.is_shared(core)) {
         // A core with CPUs that the plan may not use is not exclusive: it becomes the host's if

@@ -19,12 +19,18 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::linear::{self, Line};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "scatter",
     summary: "vCPUs as far apart as possible: round-robin over packages, nodes, L3 domains, cores; wraps",
     source: "hwloc-distrib: as many vCPUs for each package, node, L3 domain and core",
     kind: StrategyKind::Order,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
     turns: Turns { auto: Some(7), ..Turns::NONE },
     is_divided: false,
     plan,
@@ -32,7 +38,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let order = scatter(&available);
     let rank: BTreeMap<PuId, usize> =
         available.order().into_iter().enumerate().map(|(rank, pu)| (pu, rank)).collect();

@@ -15,12 +15,18 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::linear::{self, Line};
+use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "sequential",
     summary: "vCPU i on the i-th CPU by OS index, regardless of siblings and caches; wraps",
     source: "Badaroux 2021 §III: 0, 1, 2, … modulo the number of CPUs",
     kind: StrategyKind::Order,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::AsItComes,
+    },
     turns: Turns { auto: Some(8), ..Turns::NONE },
     is_divided: false,
     plan,
@@ -28,7 +34,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let order: Vec<PuId> = available.usable.iter().collect();
     let line = Line {
         order: &order,

@@ -28,6 +28,7 @@ use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{Limits, PlanBuilder, ground_beside};
 use crate::placement::exclusive_cores::host_beside;
+use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -36,6 +37,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
               domains",
     source: "Buchert 2011 Fig. 2: 1, 1, 2, 4 cores at 75, 40, 60, 25 %",
     kind: StrategyKind::Other,
+    rules: Rules {
+        has_own_cores: false,
+        takes_emulator_request: false,
+        isolated: Isolated::Preferred,
+    },
     turns: Turns::NONE,
     is_divided: false,
     plan,
@@ -51,7 +57,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             nearest: None,
         });
     }
-    let mut builder = PlanBuilder::new(STRATEGY.name, &available, request)?;
+    let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Cores);
     let (all, others) = (available.cores.as_slice(), available.without(&host));
     let limits = Limits {

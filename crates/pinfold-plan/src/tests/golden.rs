@@ -15,6 +15,20 @@ fn the_names_in_the_model_are_those_of_the_table() {
 }
 
 #[test]
+fn each_strategy_is_compared_with_its_source() {
+    let tests = [
+        include_str!("golden.rs"),
+        include_str!("several.rs"),
+        include_str!("node_shared.rs"),
+        include_str!("auto.rs"),
+    ];
+    for name in pinfold_model::STRATEGY_NAMES {
+        let is_tested = tests.iter().any(|text| text.contains(&format!("\"{name}\"")));
+        assert!(is_tested, "no test plans by {name}: add one to golden.rs or several.rs");
+    }
+}
+
+#[test]
 fn badaroux_compact_on_the_r910() {
     let layout = plan("compact", &r910().build(), &exactly(34)).unwrap();
     assert_eq!(

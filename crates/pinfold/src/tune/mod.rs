@@ -5,6 +5,7 @@
 mod preview;
 mod print;
 
+use pinfold_plan::in_turn;
 use pinfold_run::guest::{Scratch, Subject, UserGuest};
 use pinfold_run::tune::{Display, Options, TuningHost};
 use pinfold_run::{Failure, HelperProgram, host, inputs, interrupt, machine_run, time};
@@ -15,10 +16,6 @@ use crate::common;
 use crate::progress::Bar;
 
 pub use print::show_result;
-
-/// The strategies of the demo guest by default: they fit into the default budget on any machine.
-const DEMO_STRATEGIES: [&str; 6] =
-    ["none", "compact", "compact-cores", "low-latency", "balanced", "max-performance"];
 
 /// Runs the tuning and prints the result.
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -37,7 +34,9 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
         max_gap_ns: max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?,
         budget_ns: time::parse_ns("--budget", &arguments.budget)?,
         strategies: if arguments.demo && arguments.strategies.is_empty() {
-            DEMO_STRATEGIES.map(str::to_owned).to_vec()
+            // They fit into the default budget on any machine.
+            let tried = in_turn(|turns| turns.demo).into_iter();
+            tried.map(|strategy| strategy.name.to_owned()).collect()
         } else {
             arguments.strategies.clone()
         },
