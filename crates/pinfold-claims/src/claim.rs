@@ -185,6 +185,9 @@ pub struct Claim {
     pub exclusivity: Exclusivity,
     /// The number of its vCPUs that float over the CPUs.
     pub floating_vcpus: u32,
+    /// How many of these vCPUs are busy, in thousandths: on average since the owner's process
+    /// started; `None` if that is not known.
+    pub busy_vcpus_milli: Option<u32>,
     /// False if the owner does not run: it uses the CPUs only after its start.
     pub active: bool,
     /// Where it is recorded.
@@ -196,7 +199,8 @@ impl Claim {
     #[must_use]
     pub fn new(owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) -> Self {
         let (owner, source) = (owner.clone(), source.clone());
-        Self { owner, cpus, exclusivity, floating_vcpus: 0, active: true, source }
+        let (floating_vcpus, busy_vcpus_milli) = (0, None);
+        Self { owner, cpus, exclusivity, floating_vcpus, busy_vcpus_milli, active: true, source }
     }
 
     /// CPUs over which vCPUs of a running owner float.

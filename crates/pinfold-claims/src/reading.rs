@@ -1,6 +1,6 @@
 //! Reads the claims of a host, and removes those of one machine with its pools.
 
-use pinfold_host::Host;
+use pinfold_host::{Host, proc_stat, uptime};
 use pinfold_model::Tid;
 
 use crate::claim::{Claim, Exclusivity, Kind, OwnerSort};
@@ -18,6 +18,29 @@ impl Claims {
         }
         if let Some(group) = own_group(host) {
             self.share_with(&group);
+        }
+        self.measure_load(host);
+    }
+
+    /// Reads how many vCPUs of each machine that floats are busy.
+    fn measure_load(&mut self, host: &dyn Host) {
+        /// A younger process (s) is still booting.
+        const YOUNG: u64 = 60;
+        let floating = self.known.iter_mut().filter(|one| one.active && one.floating_vcpus > 0);
+        let mut floating = floating.peekable();
+        if floating.peek().is_none() {
+            return;
+        }
+        let Ok(now) = uptime::read_ticks(host) else { return };
+        for claim in floating {
+            let Some(process) = claim.owner.process else { continue };
+            let Ok(Some(stat)) = proc_stat::read(host, process) else { continue };
+            let age = now.saturating_sub(stat.start_time);
+            if age.saturating_mul(uptime::TICK_NS) >= YOUNG * 1_000_000_000 {
+                let busy = stat.cpu_ticks.saturating_mul(1000) / age;
+                let all = claim.floating_vcpus.saturating_mul(1000);
+                claim.busy_vcpus_milli = Some(u32::try_from(busy).unwrap_or(all).min(all));
+            }
         }
     }
 

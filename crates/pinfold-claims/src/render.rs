@@ -204,7 +204,7 @@ impl<'c> Page<'c> {
 /// A line for each claim.
 fn owners(claims: &Claims) -> Vec<String> {
     let lines = claims.all().iter().map(|claim| {
-        let Claim { owner, cpus, exclusivity, active, source, floating_vcpus: _ } = claim;
+        let Claim { owner, cpus, exclusivity, active, source, .. } = claim;
         let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
         let state = if *active { "" } else { ", does not run" };
         let source = shown::name(&source.to_string()).into_owned();

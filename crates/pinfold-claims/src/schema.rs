@@ -37,6 +37,8 @@ struct ClaimLine {
     floating_allowed: bool,
     #[serde(default, skip_serializing_if = "is_zero")]
     floating_vcpus: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    busy_vcpus_milli: Option<u32>,
     active: bool,
     source: SourceLine,
 }
@@ -106,9 +108,11 @@ pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
 }
 
 fn claim_line(claim: &Claim) -> ClaimLine {
-    let Claim { owner, cpus, exclusivity, floating_vcpus, active, source } = claim;
+    let Claim { owner, cpus, exclusivity, floating_vcpus, busy_vcpus_milli, active, source } =
+        claim;
     ClaimLine {
         floating_vcpus: *floating_vcpus,
+        busy_vcpus_milli: *busy_vcpus_milli,
         owner: OwnerLine {
             kind: owner.kind.name.to_owned(),
             name: owner.name.clone(),
@@ -170,8 +174,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 fn claim(line: ClaimLine) -> Result<Claim, String> {
-    let ClaimLine { owner, cpus, exclusivity, floating_allowed, floating_vcpus, active, source } =
-        line;
+    let ClaimLine { owner, cpus, exclusivity, floating_allowed, active, source, .. } = line;
     let kind =
         |name: &str| owners::kind(name).ok_or_else(|| format!("{name:?} is not a kind of owner"));
     let exclusivity = match (exclusivity.as_str(), floating_allowed) {
@@ -184,7 +187,8 @@ fn claim(line: ClaimLine) -> Result<Claim, String> {
     Ok(Claim {
         cpus: CpuSet::parse_list(&cpus).map_err(|error| error.to_string())?,
         exclusivity,
-        floating_vcpus,
+        floating_vcpus: line.floating_vcpus,
+        busy_vcpus_milli: line.busy_vcpus_milli,
         active,
         owner: Owner {
             kind: kind(&owner.kind)?,

@@ -13,6 +13,7 @@ pub mod proc_cgroup;
 pub mod proc_stat;
 pub mod proc_status;
 pub mod schedstat;
+pub mod uptime;
 
 /// Error: a `/proc` text is not in the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -275,7 +275,7 @@ pub struct Request {
 pub struct Load {
     /// The CPUs over which they float.
     pub cpus: CpuSet,
-    /// Their vCPUs in thousandths, or the number of these that are busy if that is known.
+    /// Their vCPUs in thousandths; those that are known to be idle may count less.
     pub vcpus_milli: u32,
 }
 

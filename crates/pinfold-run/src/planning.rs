@@ -31,13 +31,15 @@ impl Certainty {
     }
 }
 
-/// The vCPUs that float over shared CPUs, of all but machines of these names.
+/// The vCPUs that float over shared CPUs, of all but machines of these names. An idle vCPU counts
+/// half of a busy one: it may become busy.
 fn load(claims: &Claims, names: &[&str]) -> Vec<Load> {
     let others = claims.without_names(names).into_iter();
     let floating = others.filter(|claim| claim.active && claim.floating_vcpus > 0);
-    let loads = floating.map(|claim| Load {
-        cpus: claim.cpus.clone(),
-        vcpus_milli: claim.floating_vcpus.saturating_mul(1000),
+    let loads = floating.map(|claim| {
+        let all = claim.floating_vcpus.saturating_mul(1000);
+        let busy = claim.busy_vcpus_milli.unwrap_or(all);
+        Load { cpus: claim.cpus.clone(), vcpus_milli: all.midpoint(busy) }
     });
     loads.collect()
 }

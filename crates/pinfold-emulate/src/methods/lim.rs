@@ -20,20 +20,18 @@ use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use std::collections::BTreeSet;
 
+use pinfold_host::HostMut;
 use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::process::Signaled;
-use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_host::uptime::{self, TICK_NS};
 use pinfold_model::{Method, PuId, Speed, TaskId};
 
 use super::MethodContext;
 use crate::cleanup::processes;
 use crate::emulation::{CoreAccount, Emulation};
 use crate::helper_spawner::Watchdog;
-use crate::units::{MS, in_us};
+use crate::units::in_us;
 use crate::{Cleanup, HelperSpawner, SpeedError};
-
-/// A clock tick of `/proc`: `USER_HZ` is 100 on every current Linux architecture.
-const TICK_NS: u64 = 10 * MS;
 
 pub(super) struct Lim<'h> {
     vnode: String,
@@ -76,18 +74,6 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Lim<'h>, Spee
 /// The paper's formula: CPU time divided by the time since creation.
 fn is_too_fast(cpu_ns: u64, age_ns: u64, speed: Speed) -> bool {
     u128::from(cpu_ns) * 1_000_000 > u128::from(age_ns) * u128::from(speed.millionths())
-}
-
-/// Nanoseconds since boot, as `/proc` counts them.
-fn uptime_ns(host: &dyn Host) -> Result<u64, HostError> {
-    let path = paths::uptime();
-    let text = host.read_text(&path)?;
-    let fail =
-        || HostError::Unexpected { path: path.clone(), why: format!("{text:?} is not a time") };
-    let first = text.split_ascii_whitespace().next().ok_or_else(fail)?;
-    let (seconds, hundredths) = first.split_once('.').ok_or_else(fail)?;
-    Ok(seconds.parse::<u64>().map_err(|_| fail())?.saturating_mul(crate::units::S)
-        + hundredths.parse::<u64>().map_err(|_| fail())?.saturating_mul(TICK_NS))
 }
 
 impl Lim<'_> {
@@ -147,7 +133,7 @@ impl Emulation for Lim<'_> {
             sentinel.beat()?;
         }
         self.looks += 1;
-        let uptime_ns = uptime_ns(self.host)?;
+        let uptime_ns = uptime::read_ticks(self.host)?.saturating_mul(TICK_NS);
         let found = processes(self.host, &self.group)?;
         self.stopped.retain(|task| found.iter().any(|process| process.task() == *task));
         for process in found {
@@ -243,7 +229,8 @@ mod tests {
         let group = "/sys/fs/cgroup/freezer/vnode";
         host.make_dir(group).unwrap();
         for tid in 500..500 + count {
-            host.write(&paths::cgroup_procs(group), tid.to_string().as_bytes()).unwrap();
+            host.write(&pinfold_host::paths::cgroup_procs(group), tid.to_string().as_bytes())
+                .unwrap();
         }
         let recording = RecordingHost::new(&host);
         assert_eq!(processes(&recording, group).unwrap().len(), count as usize);

@@ -77,8 +77,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         vnode_builder.prefers_memory = true;
         for index in 0..vcpus {
             let reason = format!(
-                "vCPU {index} floats over {all} ({name}), where there were the fewest vCPUs for \
-                 the CPUs"
+                "vCPU {index} floats over {all} ({name}), which had the least load for its CPUs"
             );
             vnode_builder.vcpu(cpus.clone(), reason);
         }

@@ -43,6 +43,27 @@ fn pinned_vcpus_are_found_by_the_names_of_their_threads() {
 }
 
 #[test]
+fn busy_vcpus_are_counted_by_the_time_of_the_process() {
+    let line = "qemu-system-x86_64 -name guest=a,debug-threads=on -smp 2";
+    let threads = [("CPU 0/TCG", "2-3"), ("CPU 1/TCG", "2-3")];
+    let busy = |ticks: u32, start: u32| {
+        let mut files = machine(40, line, &threads);
+        files.push(("/proc/uptime".to_owned(), "200.00 1.00\n".to_owned()));
+        let stat = format!(
+            "40 (qemu-system-x86) S 1 40 0 0 0 0 0 0 0 0 {ticks} 0 0 0 20 0 3 0 {start} \
+             0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 2\n"
+        );
+        files.push(("/proc/40/stat".to_owned(), stat));
+        let files: Vec<(&str, String)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
+        claims_of(&host(8, &files)).all()[0].busy_vcpus_milli
+    };
+    assert_eq!(busy(2_500, 10_000), Some(250), "25 s of 100 s");
+    assert_eq!(busy(30_000, 10_000), Some(2000), "the emulator is no vCPU");
+    assert_eq!(busy(10, 19_000), None, "it boots");
+}
+
+#[test]
 fn without_names_all_threads_with_a_narrower_mask_count() {
     let line = "qemu-system-x86_64 -name old -smp 1";
     let name = "qemu-system-x86";
