@@ -183,6 +183,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// How they are claimed.
     pub exclusivity: Exclusivity,
+    /// Those of the CPUs that are the only one of a thread, which can run nowhere else.
+    pub bound: CpuSet,
     /// The number of its vCPUs that float over the CPUs.
     pub floating_vcpus: u32,
     /// How many of these vCPUs are busy, in thousandths: on average since the owner's process
@@ -200,7 +202,8 @@ impl Claim {
     pub fn new(owner: &Owner, cpus: CpuSet, exclusivity: Exclusivity, source: &Source) -> Self {
         let (owner, source) = (owner.clone(), source.clone());
         let (floating_vcpus, busy_vcpus_milli) = (0, None);
-        Self { owner, cpus, exclusivity, floating_vcpus, busy_vcpus_milli, active: true, source }
+        let (bound, active) = (CpuSet::new(), true);
+        Self { owner, cpus, exclusivity, bound, floating_vcpus, busy_vcpus_milli, active, source }
     }
 
     /// CPUs over which vCPUs of a running owner float.

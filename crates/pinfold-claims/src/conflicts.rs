@@ -41,8 +41,9 @@ impl Claims {
         let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
         for (cpus, claims) in by_cpu.groups() {
             for (first, second) in self.pairs(claims) {
-                if contradict(&self.known[first], &self.known[second]) {
-                    found.entry((first, second)).or_default().add(&cpus);
+                let twice = contradiction(&self.known[first], &self.known[second], &cpus);
+                if !twice.is_empty() {
+                    found.entry((first, second)).or_default().add(&twice);
                 }
             }
         }
@@ -88,9 +89,12 @@ impl Claims {
             over.add(&thread.pus);
             vcpus += 1;
         }
-        let rest = own.shared.difference(&over);
-        self.push(Claim::floating(owner, own.shared.intersection(&over), vcpus, &source));
-        self.add(owner, rest, Exclusivity::Shared, &source);
+        let (over, rest) = (own.shared.intersection(&over), own.shared.difference(&over));
+        let floating = Claim::floating(owner, over, vcpus, &source);
+        let rest = Claim::new(owner, rest, Exclusivity::Shared, &source);
+        for claim in [floating, rest] {
+            self.push(Claim { bound: own.bound.intersection(&claim.cpus), ..claim });
+        }
     }
 
     /// The claims of all but machines of these names and their pools. A machine that runs is
@@ -142,10 +146,11 @@ impl Claims {
         let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
         let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
         for claim in self.without_names(&names) {
-            let contested = match claim.exclusivity {
+            let bound = claim.bound.intersection(&own.dedicated);
+            let cpus = match claim.exclusivity {
                 Exclusivity::Preferred => continue,
-                Exclusivity::Exclusive => &used,
-                Exclusivity::Dedicated => &exclusive,
+                Exclusivity::Exclusive => claim.cpus.intersection(&used),
+                Exclusivity::Dedicated => claim.cpus.intersection(&exclusive.union(&own.bound)),
                 // Isolation from the host moves such tasks.
                 Exclusivity::Shared if claim.owner.kind.sort != OwnerSort::Machine => continue,
                 // Isolation from the host excludes threads that have other CPUs too.
@@ -153,11 +158,10 @@ impl Claims {
                     if plan.isolation == IsolationScope::Host
                         && !claim.cpus.is_subset(&own.isolated) =>
                 {
-                    continue;
+                    bound
                 }
-                Exclusivity::Shared => &own.isolated,
+                Exclusivity::Shared => claim.cpus.intersection(&own.isolated).union(&bound),
             };
-            let cpus = claim.cpus.intersection(contested);
             let place = *places.entry(owner_key(&claim.owner)).or_insert_with(|| {
                 twice.push((claim, CpuSet::new()));
                 twice.len() - 1
@@ -186,8 +190,8 @@ fn owner_key(owner: &Owner) -> OwnerKey<'_> {
     (kind.name, name, *process, journal.as_deref(), manager.map(|kind| kind.name))
 }
 
-/// True if two claims on one CPU contradict each other.
-fn contradict(first: &Claim, second: &Claim) -> bool {
+/// Those of some CPUs of two claims on which they contradict each other.
+fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
     fn is_exclusive(one: &Claim, other: &Claim) -> bool {
         one.exclusivity == Exclusivity::Exclusive
             && (other.exclusivity != Exclusivity::Shared
@@ -195,10 +199,14 @@ fn contradict(first: &Claim, second: &Claim) -> bool {
     }
 
     if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
-        return false;
+        return CpuSet::new();
     }
     let both = first.exclusivity.is_exclusive() && second.exclusivity.is_exclusive();
-    both || is_exclusive(first, second) || is_exclusive(second, first)
+    if both || is_exclusive(first, second) || is_exclusive(second, first) {
+        return cpus.clone();
+    }
+    // One of them is dedicated. A thread that can run nowhere else delays it.
+    cpus.intersection(&first.bound.union(&second.bound))
 }
 
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
@@ -236,25 +244,35 @@ struct OwnCpus {
     isolated: CpuSet,
     dedicated: CpuSet,
     shared: CpuSet,
+    /// The other CPUs that are the only one of a thread.
+    bound: CpuSet,
 }
 
 impl OwnCpus {
     /// A CPU of several vCPUs, or of vCPUs that float over several CPUs, may be shared.
     fn from_plan(plan: &Plan) -> Self {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
+        let mut bound = CpuSet::new();
         if pinfold_plan::pins_nothing(&plan.strategy) {
-            return Self { isolated: CpuSet::new(), dedicated, shared: several };
+            return Self { isolated: CpuSet::new(), dedicated, shared: several, bound };
         }
         for (vnode, thread) in plan.threads() {
             if is_counted(vnode, &thread.role, &thread.pus) {
                 several.add(&dedicated.intersection(&thread.pus));
                 dedicated.add(&thread.pus);
             }
+            if thread.pus.len() == 1 {
+                bound.add(&thread.pus);
+            }
         }
+        let moved = plan.moved.iter().map(|(_, cpus)| cpus);
+        moved.clone().filter(|cpus| cpus.len() == 1).for_each(|cpus| bound.add(cpus));
         let isolated = plan.exclusive.clone();
         let dedicated = dedicated.difference(&several).difference(&isolated);
-        let shared = plan.pus().difference(&isolated).difference(&dedicated);
-        Self { isolated, dedicated, shared }
+        let used = moved.fold(plan.pus(), |used, cpus| used.union(cpus));
+        let shared = used.difference(&isolated).difference(&dedicated);
+        let bound = bound.intersection(&shared);
+        Self { isolated, dedicated, shared, bound }
     }
 }
 

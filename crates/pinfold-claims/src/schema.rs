@@ -35,6 +35,8 @@ struct ClaimLine {
     cpus: String,
     exclusivity: String,
     floating_allowed: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bound: Option<String>,
     #[serde(default, skip_serializing_if = "is_zero")]
     floating_vcpus: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,9 +110,10 @@ pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
 }
 
 fn claim_line(claim: &Claim) -> ClaimLine {
-    let Claim { owner, cpus, exclusivity, floating_vcpus, busy_vcpus_milli, active, source } =
-        claim;
+    let Claim { owner, cpus, exclusivity, bound, active, source, .. } = claim;
+    let Claim { floating_vcpus, busy_vcpus_milli, .. } = claim;
     ClaimLine {
+        bound: (!bound.is_empty()).then(|| bound.to_string()),
         floating_vcpus: *floating_vcpus,
         busy_vcpus_milli: *busy_vcpus_milli,
         owner: OwnerLine {
@@ -174,7 +177,10 @@ fn is_zero(number: &u32) -> bool {
 }
 
 fn claim(line: ClaimLine) -> Result<Claim, String> {
-    let ClaimLine { owner, cpus, exclusivity, floating_allowed, active, source, .. } = line;
+    let ClaimLine { owner, cpus, exclusivity, bound, .. } = line;
+    let ClaimLine { floating_allowed, floating_vcpus, busy_vcpus_milli, .. } = line;
+    let ClaimLine { active, source, .. } = line;
+    let cpu_set = |text: &str| CpuSet::parse_list(text).map_err(|error| error.to_string());
     let kind =
         |name: &str| owners::kind(name).ok_or_else(|| format!("{name:?} is not a kind of owner"));
     let exclusivity = match (exclusivity.as_str(), floating_allowed) {
@@ -185,10 +191,11 @@ fn claim(line: ClaimLine) -> Result<Claim, String> {
         (other, _) => return Err(format!("{other:?} is not a kind of claim")),
     };
     Ok(Claim {
-        cpus: CpuSet::parse_list(&cpus).map_err(|error| error.to_string())?,
+        cpus: cpu_set(&cpus)?,
         exclusivity,
-        floating_vcpus: line.floating_vcpus,
-        busy_vcpus_milli: line.busy_vcpus_milli,
+        bound: bound.as_deref().map_or(Ok(CpuSet::new()), cpu_set)?,
+        floating_vcpus,
+        busy_vcpus_milli,
         active,
         owner: Owner {
             kind: kind(&owner.kind)?,

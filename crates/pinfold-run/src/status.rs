@@ -55,12 +55,14 @@ impl ActivePlacement {
         Some((tables.to_string(), far))
     }
 
-    /// The plan with the CPUs of a role that its threads really have: another placement may have
-    /// isolated some of the CPUs that the role shares with others.
+    /// The plan with the CPUs that its threads really have: another placement may have isolated some
+    /// of those that a role shares with others, and a program may have moved threads.
     fn plan_as_found(&self) -> Plan {
         let mut plan = self.plan.clone();
         let roles = self.status.iter().flat_map(|status| &status.roles);
-        let roles: Vec<_> = roles.filter(|role| role.ok).collect();
+        let (roles, drifted): (Vec<_>, Vec<_>) = roles.partition(|role| role.ok);
+        let drifted = drifted.into_iter().filter_map(|one| Some((one.task, one.found.clone()?)));
+        plan.moved.extend(drifted);
         for thread in plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
             let mut found = CpuSet::new();
             for role in roles.iter().filter(|role| role.role == thread.role) {

@@ -28,6 +28,8 @@ pub struct Pinned {
     pub dedicated: CpuSet,
     /// Other CPUs of vCPUs with a narrower mask.
     pub shared: CpuSet,
+    /// CPUs that are the only one of another thread.
+    pub bound: CpuSet,
     /// The number of vCPUs with several of these.
     pub floating_vcpus: u32,
 }
@@ -36,12 +38,15 @@ impl Pinned {
     /// The CPUs of the vCPUs among threads. A mask with all online CPUs is no pin.
     #[must_use]
     pub fn from_threads(threads: &[Thread], hypervisor: &dyn Hypervisor, online: &CpuSet) -> Self {
-        let named: Vec<&Thread> =
-            threads.iter().filter(|thread| hypervisor.role_of(&thread.name).is_vcpu()).collect();
-        let counted = if named.is_empty() { threads.iter().collect() } else { named };
+        let (vcpus, others): (Vec<&Thread>, Vec<&Thread>) =
+            threads.iter().partition(|thread| hypervisor.role_of(&thread.name).is_vcpu());
+        let has_names = !vcpus.is_empty();
+        let (counted, others) = if has_names { (vcpus, others) } else { (others, Vec::new()) };
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
         let mut floating_vcpus = 0;
-        let has_names = threads.iter().any(|thread| hypervisor.role_of(&thread.name).is_vcpu());
+        let bound = others.into_iter().map(|thread| &thread.cpus);
+        let bound = bound.filter(|cpus| cpus.len() == 1 && !online.is_subset(cpus));
+        let bound = bound.collect::<CpuSet>();
         for thread in counted.into_iter().filter(|thread| !online.is_subset(&thread.cpus)) {
             if thread.cpus.len() == 1 {
                 several.add(&once.intersection(&thread.cpus));
@@ -53,7 +58,8 @@ impl Pinned {
             }
         }
         let dedicated = once.difference(&several);
-        Self { dedicated, shared: several, floating_vcpus }
+        let bound = bound.difference(&dedicated);
+        Self { dedicated, shared: several, bound, floating_vcpus }
     }
 }
 
@@ -77,7 +83,12 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
         claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);
-        claims.push(Claim::floating(&owner, found.shared, found.floating_vcpus, &source));
+        let alone = found.bound.difference(&found.shared);
+        let floating = Claim::floating(&owner, found.shared, found.floating_vcpus, &source);
+        let alone = Claim::new(&owner, alone, Exclusivity::Shared, &source);
+        for claim in [floating, alone] {
+            claims.push(Claim { bound: found.bound.intersection(&claim.cpus), ..claim });
+        }
     }
 }
 

@@ -162,18 +162,22 @@ fn add(context: &Context<'_>, path: &str, file: &File, claims: &mut Claims) {
     owner.manager = file.is_of_nova.then_some(&nova::KIND);
     let is_running = path.starts_with(RUNNING);
     for exclusivity in [Exclusivity::Dedicated, Exclusivity::Shared] {
-        let mut all = CpuSet::new();
+        let is_shared = exclusivity == Exclusivity::Shared;
+        let (mut all, mut bound) = (CpuSet::new(), CpuSet::new());
         let mut first = None;
         for pin in file.pins.iter().filter(|pin| pin.exclusivity == exclusivity) {
             let source = Source::file(path, pin.line);
-            all.add(&context.existing_cpus(claims, &owner, pin.cpus.clone(), &source));
+            let cpus = context.existing_cpus(claims, &owner, pin.cpus.clone(), &source);
+            all.add(&cpus);
+            if is_shared && cpus.len() == 1 {
+                bound.add(&cpus);
+            }
             first = first.or(pin.line);
         }
         let source = Source::file(path, first);
         let claim = Claim::new(&owner, all, exclusivity, &source);
-        let is_shared = exclusivity == Exclusivity::Shared;
         let floating_vcpus = if is_shared { file.floating_vcpus } else { 0 };
-        claims.push(Claim { active: is_running, floating_vcpus, ..claim });
+        claims.push(Claim { active: is_running, bound, floating_vcpus, ..claim });
     }
 }
 

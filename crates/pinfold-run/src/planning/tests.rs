@@ -101,6 +101,33 @@ fn cpus_on_which_vcpus_float_may_be_shared() {
     assert_eq!(vcpus(&second), vcpus(&first));
 }
 
+#[test]
+fn a_thread_that_is_bound_to_the_cpu_of_another_vcpu_is_a_conflict() {
+    let topology = topology("core:8 pu:1");
+    let mut web = request("web", 1);
+    web.vnodes[0].pins = requests::pins("vcpu=2").unwrap();
+    let web = plan(&Claims::default(), Some("compact"), &topology, &web).unwrap();
+    let mut db = request("db", 1);
+    db.vnodes[0].pins = requests::pins("vcpu=4").unwrap();
+    let conflicts = |emulator: &str, moved: &str| {
+        let mut db = plan(&Claims::default(), Some("compact"), &topology, &db).unwrap();
+        db.vnodes[0].threads[1].pus = CpuSet::parse_list(emulator).unwrap();
+        let task = pinfold_model::TaskId { tid: pinfold_model::Tid(7), start_time: 1 };
+        db.moved.push((task, CpuSet::parse_list(moved).unwrap()));
+        let mut claims = Claims::default();
+        claims.add_plan(&owner("web"), &web);
+        let of_db = claims.conflicts("db", &db).len();
+        claims.add_plan(&owner("db"), &db);
+        let of_web = claims.without("id-of-web").conflicts("web", &web).len();
+        let twice = claims.used_twice().iter().map(|one| one.cpus.to_string()).collect::<Vec<_>>();
+        (of_db, of_web, twice)
+    };
+    assert_eq!(conflicts("2", "5"), (1, 1, vec!["2".to_owned()]));
+    assert_eq!(conflicts("5", "2"), (1, 1, vec!["2".to_owned()]), "one that its owner moved");
+    // It may run elsewhere too.
+    assert_eq!(conflicts("2-3", "0-7"), (0, 0, Vec::new()));
+}
+
 fn floating(name: &str) -> Request {
     let mut request = request(name, 4);
     let pins = (0..4).flat_map(|vcpu| requests::pins(&format!("vcpu{vcpu}=1-4")).unwrap());

@@ -28,7 +28,7 @@ fn pinned_vcpus_are_found_by_the_names_of_their_threads() {
     );
     check(
         machine(40, qemu, &[("qemu-system-x86", "1"), ("CPU 0/TCG", "2-3"), ("CPU 1/TCG", "2-3")]),
-        &["web 2-3 shared"],
+        &["web 2-3 shared", "web 1 shared"],
     );
     check(machine(40, qemu, &[("CPU 0/KVM", "0-7"), ("CPU 1/KVM", "0-7")]), &[]);
     check(
@@ -38,7 +38,7 @@ fn pinned_vcpus_are_found_by_the_names_of_their_threads() {
     check(machine(40, "crosvm run --name a", &[("crosvm_vcpu0", "5")]), &["a 5 exclusive"]);
     check(
         machine(40, "firecracker --id fc1", &[("fc_api", "1"), ("fc_vcpu 0", "6")]),
-        &["fc1 6 exclusive"],
+        &["fc1 6 exclusive", "fc1 1 shared"],
     );
 }
 
