@@ -68,6 +68,8 @@ impl NodeAdvice {
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
     cpus: usize,
+    // Those of others too.
+    all_cpus: usize,
     unshared_cpus: usize,
     isolated_cpus: usize,
     free_bytes: u64,
@@ -131,7 +133,11 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
         );
         return NodeAdvice { nodes: ids(&chosen), is_fitting: true, reason };
     }
-    let with_memory = best(&compared, topology, state, |room| holds(demand, room), demand);
+    // Not enough CPUs are free: one for each vCPU that others use too, as far as there are so many.
+    let all: Vec<&NumaNode> = nodes.iter().collect();
+    let most = room(&all, state, demand).all_cpus.min(demand.vcpus as usize);
+    let has_room = |room: Room| room.all_cpus >= most && holds(demand, room);
+    let with_memory = best(&compared, topology, state, has_room, demand);
     if let Some(chosen) = with_memory {
         let free = room(&chosen, state, demand).cpus;
         let reason = format!(
@@ -154,7 +160,6 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
             }
         }
     }
-    let all: Vec<&NumaNode> = nodes.iter().collect();
     let reason = format!(
         "all nodes: together they have {} free, too few for {}",
         mib(room(&all, state, demand).free_bytes),
@@ -231,6 +236,7 @@ fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
     for node in nodes {
         let free = node.pus.difference(&state.exclusive).difference(&state.unbalanced);
         all.cpus += free.len();
+        all.all_cpus += node.pus.difference(&state.unbalanced).len();
         all.isolated_cpus += node.pus.intersection(&state.unbalanced).len();
         all.unshared_cpus += free.difference(&state.shared).len();
         let bytes = match demand.page_bytes {
@@ -405,6 +411,16 @@ mod tests {
         let advice = advise_nodes(&topology, &NodeState::default(), demand(4, 400));
         assert_eq!(node_list(&advice.nodes).to_string(), "0-3");
         assert!(!advice.is_fitting && advice.reason.contains("73728 MiB"), "{}", advice.reason);
+    }
+
+    #[test]
+    fn more_vcpus_than_cpus_get_all_nodes_and_those_of_busy_nodes_a_cpu_each() {
+        let topology = host(&[64, 64, 64, 64]);
+        let advice = advise_nodes(&topology, &NodeState::default(), demand(20, 4));
+        assert_eq!(node_list(&advice.nodes).to_string(), "0-3", "{advice:?}");
+        assert!(!advice.is_fitting && advice.reason.ends_with("(here: 16)"), "{}", advice.reason);
+        check(&topology, &taken("0-3,8-15"), demand(6, 4), "0-1");
+        check(&topology, &taken("0-3,8-15"), demand(4, 100), "0-1");
     }
 
     #[test]
