@@ -15,7 +15,7 @@ use super::examples;
 use crate::HostError;
 
 /// Maximum size of a file; a capture of a machine with 8192 CPUs has a quarter of it.
-const MAX_BYTES: u64 = 256 << 20;
+pub(super) const MAX_BYTES: usize = 256 << 20;
 /// Longest silence on standard input.
 const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
@@ -33,8 +33,8 @@ pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     }
     let file = open_regular(path)?;
     let stat = rustix::fs::fstat(&file).map_err(|errno| HostError::file("read", path, errno))?;
-    if u64::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
-        return Err(too_large(path));
+    if usize::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
+        return Err(too_large(path, MAX_BYTES));
     }
     read_bounded(&file, path, Wait::No)
 }
@@ -80,8 +80,8 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
             Err(Errno::INTR) => {}
             Err(errno) => return Err(HostError::file("read", path, errno)),
         }
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(too_large(path));
+        if bytes.len() > MAX_BYTES {
+            return Err(too_large(path, MAX_BYTES));
         }
     }
 }
@@ -97,8 +97,8 @@ fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
     }
 }
 
-fn too_large(path: &str) -> HostError {
-    let why = format!("is larger than {} MiB, the limit for such files", MAX_BYTES >> 20);
+pub(super) fn too_large(path: &str, most: usize) -> HostError {
+    let why = format!("is larger than {} MiB, the limit for such files", most >> 20);
     fail_unexpected(path, why)
 }
 

@@ -9,9 +9,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use super::given::{MAX_BYTES, too_large};
 use super::{names_of, open_dir, replace_in, sync_directory, write_all};
 use crate::HostError;
-use crate::fd::read_to_end;
+use crate::fd::read_at_most;
 
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -181,11 +182,25 @@ impl StateDir {
     /// Reads a whole file.
     ///
     /// # Errors
-    /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or belongs to another user.
+    /// [`HostError::File`]; [`HostError::Untrusted`] if it is a link or belongs to another user;
+    /// [`HostError::Unexpected`] if it is larger than any file of Pinfold.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, HostError> {
+        self.read_at_most(name, MAX_BYTES)
+    }
+
+    /// Reads a whole file of at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`StateDir::read`].
+    pub fn read_at_most(&self, name: &str, most: usize) -> Result<Vec<u8>, HostError> {
         let file = self.open_file(name, OFlags::RDONLY, "read")?;
-        self.check_file(&file, name)?;
-        read_to_end(&file).map_err(|errno| self.fault("read", name, errno))
+        let size = usize::try_from(self.check_file(&file, name)?.st_size);
+        let bytes = match size {
+            Ok(size) if size <= most => read_at_most(&file, most),
+            Ok(_) | Err(_) => Ok(None),
+        };
+        let bytes = bytes.map_err(|errno| self.fault("read", name, errno))?;
+        bytes.ok_or_else(|| too_large(&self.path_of(name), most))
     }
 
     /// True if an entry with this name exists.

@@ -45,7 +45,7 @@ fn text_in_another_encoding_is_refused_with_its_place_and_the_conversion() {
     check(b"\0<\0d\0o", utf16, "UTF-16BE");
     check(b"a\nb \xe4 c", "line 2, byte offset 4: 0xe4 is not UTF-8", "ISO-8859-1");
     check(b"\xe2\x82", "line 1, byte offset 0: 0xe2 0x82 is not UTF-8", "ISO-8859-1");
-    assert_eq!(text("a", b"\xef\xbb\xbf<a/>".to_vec()).unwrap(), "\u{feff}<a/>");
+    assert_eq!(text("a", b"\xef\xbb\xbf<a/>".to_vec()).unwrap(), "<a/>");
 }
 
 fn check(bytes: &[u8], why: &str, from: &str) {
@@ -53,6 +53,20 @@ fn check(bytes: &[u8], why: &str, from: &str) {
     assert_eq!(error.to_string(), format!("a b.xml: {why}"));
     let hint = format!("convert it: `iconv -f {from} -t UTF-8 'a b.xml' > NEW`");
     assert_eq!(error.hint(), Some(hint));
+}
+
+#[test]
+fn a_file_of_the_state_is_read_up_to_a_limit() {
+    let (_folder, base) = folder();
+    let state = StateDir::open(&format!("{base}/state")).unwrap();
+    state.replace("a", b"1234").unwrap();
+    assert_eq!(state.read_at_most("a", 4).unwrap(), b"1234");
+    assert!(state.read_at_most("a", 3).is_err());
+    // Without blocks on the disk, and refused before it is read.
+    let file = std::fs::OpenOptions::new().write(true).open(state.path_of("a")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let error = state.read("a").unwrap_err().to_string();
+    assert!(error.contains("/a") && error.contains("is larger than 256 MiB"), "{error}");
 }
 
 #[test]

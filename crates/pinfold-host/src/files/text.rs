@@ -2,12 +2,18 @@
 
 use crate::HostError;
 
-/// Decodes a user's file as UTF-8.
+/// The byte order mark in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Decodes a user's file as UTF-8, without the byte order mark that editors of Windows write.
 ///
 /// # Errors
 /// [`HostError::Encoding`] if it is not UTF-8, with the line and the offset of the first invalid
 /// bytes.
-pub fn text(path: &str, bytes: Vec<u8>) -> Result<String, HostError> {
+pub fn text(path: &str, mut bytes: Vec<u8>) -> Result<String, HostError> {
+    if bytes.starts_with(MARK) {
+        bytes.drain(..MARK.len());
+    }
     let fail = |why: String, likely| HostError::Encoding { path: path.to_owned(), why, likely };
     if let Some((name, likely)) = wide(&bytes) {
         return Err(fail(format!("line 1, byte offset 0: this is {name} text, not UTF-8"), likely));
