@@ -12,6 +12,9 @@
 //! A row is for the domains whose name or UUID matches one of its patterns; `[default]` has the
 //! values of the keys that a row does not have. Two rows for one domain are a fault of the file,
 //! which only shows when the name of the domain is known: [`Domains::row`].
+//!
+//! A row with a fault is left out, with its `place`; the others stay. A file that is not TOML, or
+//! has an unknown table, is refused as a whole.
 
 use pinfold_model::{CpuSet, EmulatorRequest, IsolationScope, Preference, STRATEGY_NAMES, closest};
 
@@ -68,8 +71,10 @@ pub struct DomainRow {
     pub names: Vec<String>,
     /// Line number in the file, from 1.
     pub line: usize,
-    /// Its settings.
+    /// Its settings; of a row with a fault only whether the domains are placed.
     pub settings: DomainSettings,
+    /// Why its other settings are left out.
+    pub fault: Option<ConfigError>,
 }
 
 /// The content of the file.
@@ -79,16 +84,18 @@ pub struct Domains {
     pub default: DomainSettings,
     /// The rows, in the order of the file.
     pub rows: Vec<DomainRow>,
+    /// Faults of `[default]`, whose settings are then left out, and of rows without valid patterns.
+    pub faults: Vec<ConfigError>,
 }
 
 impl Domains {
     /// Parses the file.
     ///
     /// # Errors
-    /// [`ConfigError`] with line and column: not TOML, an unknown or missing key, a value of the
-    /// wrong type or out of range, a pattern that is given twice.
+    /// [`ConfigError`] with line and column: not TOML, or an unknown table. Other faults are in the
+    /// result.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        let read = value::parse_toml(text).and_then(|root| domains(root, text));
+        let read = value::parse_toml(text).and_then(|root| domains(root, &Lines::from_text(text)));
         read.map_err(|fault| ConfigError::in_file(text, fault))
     }
 
@@ -123,25 +130,49 @@ impl Domains {
     }
 }
 
-fn domains(root: Value, text: &str) -> Result<Domains, Fault> {
+fn domains(root: Value, lines: &Lines<'_>) -> Result<Domains, Fault> {
     let mut keys = Keys::new(root, "the file", FILE)?;
-    let default = match keys.take("default") {
-        None => DomainSettings::default(),
-        Some(table) => settings(&mut Keys::new(table, "default", SETTINGS)?)?,
-    };
-    let mut rows: Vec<DomainRow> = Vec::new();
+    let mut found = Domains::default();
+    if let Some(table) = keys.take("default") {
+        let read = Keys::new(table, "default", SETTINGS).and_then(|mut keys| settings(&mut keys));
+        match read {
+            Ok(settings) => found.default = settings,
+            Err(fault) => found.faults.push(lines.error(fault)),
+        }
+    }
     let known = [&["name"], SETTINGS].concat();
     for table in keys.tables("domain")? {
-        let line = line_of(text, table.at);
-        let mut keys = Keys::new(table, "domain", &known)?;
-        let names = names(&mut keys, &rows)?;
-        rows.push(DomainRow { names, line, settings: settings(&mut keys)? });
+        match row(table, &known, lines) {
+            Ok(row) => found.rows.push(row),
+            Err(fault) => found.faults.push(lines.error(fault)),
+        }
     }
-    Ok(Domains { default, rows })
+    Ok(found)
 }
 
-/// The patterns of a row, none of which another row has.
-fn names(keys: &mut Keys, rows: &[DomainRow]) -> Result<Vec<String>, Fault> {
+/// A row; the fault if the domains that it is for are not known.
+fn row(table: Value, known: &[&'static str], lines: &Lines<'_>) -> Result<DomainRow, Fault> {
+    let line = lines.line_of(table.at);
+    let (mut keys, unknown) = Keys::with_unknown(table, "domain", known)?;
+    let names = names(&mut keys)?;
+    let place = place(&mut keys);
+    let read = match unknown {
+        Some(fault) => Err(fault),
+        None => settings(&mut keys),
+    };
+    let (settings, fault) = match (place, read) {
+        (Ok(place), Ok(settings)) => (DomainSettings { place, ..settings }, None),
+        (Ok(place), Err(fault)) => {
+            (DomainSettings { place, ..DomainSettings::default() }, Some(fault))
+        }
+        (Err(fault), _) => (DomainSettings::default(), Some(fault)),
+    };
+    let fault = fault.map(|fault| lines.error(fault));
+    Ok(DomainRow { names, line, settings, fault })
+}
+
+/// The patterns of a row.
+fn names(keys: &mut Keys) -> Result<Vec<String>, Fault> {
     let value = keys.take_required("name")?;
     let at = value.at;
     let names = if let ValueKind::List(items) = value.what {
@@ -157,22 +188,20 @@ fn names(keys: &mut Keys, rows: &[DomainRow]) -> Result<Vec<String>, Fault> {
         if name.is_empty() || name.contains(|letter: char| letter.is_control() || letter == '/') {
             return Err(Fault::new(*at, format!("name: {name:?} is not a valid domain name")));
         }
-        if let Some(row) = rows.iter().find(|row| row.names.contains(name)) {
-            let text = format!("{name:?} has a row already, in line {}", row.line);
-            return Err(Fault::new(*at, text).with_hint("merge the two rows"));
-        }
     }
     Ok(names.into_iter().map(|(name, _)| name).collect())
 }
 
-fn settings(keys: &mut Keys) -> Result<DomainSettings, Fault> {
-    let mut found = DomainSettings::default();
-    if let Some(value) = keys.take("place") {
-        let ValueKind::Truth(place) = value.what else {
-            return Err(value.not("place", "true or false"));
-        };
-        found.place = Some(place);
+fn place(keys: &mut Keys) -> Result<Option<bool>, Fault> {
+    match keys.take("place") {
+        None => Ok(None),
+        Some(Value { what: ValueKind::Truth(place), .. }) => Ok(Some(place)),
+        Some(value) => Err(value.not("place", "true or false")),
     }
+}
+
+fn settings(keys: &mut Keys) -> Result<DomainSettings, Fault> {
+    let mut found = DomainSettings { place: place(keys)?, ..DomainSettings::default() };
     if let Some((text, at)) = keys.text("strategy")? {
         found.strategy = Some(strategy_at(&text, at)?);
     }
@@ -218,8 +247,33 @@ fn strategy_at(text: &str, at: usize) -> Result<String, Fault> {
     })
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    text.get(..at).unwrap_or(text).matches('\n').count() + 1
+/// Where the lines of a text begin, so that each of many rows finds its own without reading what
+/// is above it.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    fn from_text(text: &'t str) -> Self {
+        let ends = text.match_indices('\n').map(|(end, _)| end + 1);
+        Self { text, starts: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// The number of the line of an offset, from 1.
+    fn line_of(&self, at: usize) -> usize {
+        self.starts.partition_point(|start| *start <= at).max(1)
+    }
+
+    fn error(&self, fault: Fault) -> ConfigError {
+        let line = self.line_of(fault.at);
+        let start = self.starts.get(line - 1).copied().unwrap_or(0);
+        let at = fault.at.saturating_sub(start);
+        let rest = self.text.get(start..).unwrap_or_default();
+        let mut error = ConfigError::in_file(rest, Fault { at, ..fault });
+        error.place = error.place.map(|(_, column)| (line, column));
+        error
+    }
 }
 
 /// True if a pattern with `*` and `?` matches a whole text.
@@ -293,10 +347,35 @@ place = false
         let domains = Domains::from_toml(FILE).unwrap();
         let why = domains.row("db-test1", "").unwrap_err();
         assert_eq!(why, "\"db-test1\" has 2 rows: lines 4, 12");
-        check(
-            "[[domain]]\nname = \"a\"\n[[domain]]\nname = [\"b\", \"a\"]",
-            "line 4, column 14: \"a\" has a row already, in line 1",
-        );
+        let text = "[[domain]]\nname = \"a\"\n[[domain]]\nname = [\"b\", \"a\"]";
+        let why = Domains::from_toml(text).unwrap().row("a", "").unwrap_err();
+        assert_eq!(why, "\"a\" has 2 rows: lines 1, 3");
+    }
+
+    #[test]
+    fn a_row_with_a_fault_is_left_out_with_its_place_and_the_others_stay() {
+        let text = "[default]\nisolate = \"all\"\n[[domain]]\nname = \"bad\"\nplace = false
+knobs = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[domain]]\nname = \"\"";
+        let found = Domains::from_toml(text).unwrap();
+        let row = |name| found.row(name, "").unwrap().unwrap();
+        assert_eq!(row("good").settings.strategy.as_deref(), Some("compact"));
+        assert_eq!(row("good").fault, None);
+        let place = Some(false);
+        assert_eq!(row("bad").settings, DomainSettings { place, ..DomainSettings::default() });
+        let why = row("bad").fault.as_ref().map(ToString::to_string).unwrap();
+        assert_eq!(why, "line 6, column 10: \"thp never\" is not written KEY=VALUE");
+        assert_eq!(found.default, DomainSettings::default());
+        let others: Vec<_> = found.faults.iter().filter_map(|fault| fault.place).collect();
+        assert_eq!(others, [(2, 11), (11, 8)]);
+    }
+
+    /// Neither the lines nor the names above are read again for each row.
+    #[test]
+    fn ten_thousand_rows_are_read() {
+        let count = 10_000;
+        let rows = (0..count).map(|number| format!("[[domain]]\nname = \"vm-{number}\"\n"));
+        let found = Domains::from_toml(&rows.collect::<String>()).unwrap();
+        assert_eq!((found.rows.len(), found.rows[count - 1].line), (count, 2 * count - 1));
     }
 
     #[test]
@@ -338,7 +417,13 @@ place = false
     }
 
     fn check(text: &str, expected: &str) {
-        let error = Domains::from_toml(text).unwrap_err().to_string();
+        let error = match Domains::from_toml(text) {
+            Err(error) => error.to_string(),
+            Ok(Domains { rows, faults, .. }) => {
+                let faults = faults.into_iter().chain(rows.into_iter().filter_map(|row| row.fault));
+                faults.map(|fault| fault.to_string()).collect()
+            }
+        };
         assert!(error.starts_with(expected), "{error}\n{text}");
     }
 }

@@ -29,19 +29,34 @@ impl Keys {
     /// # Errors
     /// [`Fault`] with the position.
     pub fn new(table: Value, name: &'static str, known: &[&'static str]) -> Result<Self, Fault> {
+        match Self::with_unknown(table, name, known)? {
+            (_, Some(fault)) => Err(fault),
+            (keys, None) => Ok(keys),
+        }
+    }
+
+    /// The keys of a table, with the fault of the first that is not `known`.
+    ///
+    /// # Errors
+    /// [`Fault`] if it is no table.
+    pub fn with_unknown(
+        table: Value,
+        name: &'static str,
+        known: &[&'static str],
+    ) -> Result<(Self, Option<Fault>), Fault> {
         let at = table.at;
         let ValueKind::Table(entries) = table.what else {
             return Err(table.not(name, "a table"));
         };
         let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
-        if let Some((key, at, _)) = unknown {
+        let fault = unknown.map(|(key, at, _)| {
             let fault = Fault::new(*at, format!("{name} has no key {key:?}"));
-            return Err(match closest(key, known.iter().copied()) {
+            match closest(key, known.iter().copied()) {
                 Some(nearest) => fault.with_hint(format!("did you mean {nearest}?")),
                 None => fault.with_hint(format!("its keys are {}", known.join(", "))),
-            });
-        }
-        Ok(Self { at, name, entries })
+            }
+        });
+        Ok((Self { at, name, entries }, fault))
     }
 
     /// True if the key is there and was not taken yet.

@@ -15,6 +15,8 @@ use crate::inputs::input_failure;
 
 const METADATA: &str = "metadata";
 const FILE: &str = "domains";
+/// Maximum size of the file; 10,000 rows have a twentieth of it.
+const MOST_BYTES: usize = 16 << 20;
 
 /// A machine, as far as it is known before it is placed.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +52,8 @@ pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
         return Ok(None);
     }
     // Through the open folder: the path could refer to another file by now.
-    let text = files::text(path, folder.read(name)?).map_err(|error| input_failure(&error))?;
+    let bytes = folder.read_at_most(name, MOST_BYTES)?;
+    let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
     crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
 }
 
@@ -80,8 +83,20 @@ pub fn domain_request(
         None
     });
     let file = file.unwrap_or_default();
+    let left_out = |fault: &ConfigError, what| {
+        warning(FILE, format!("{path}: {fault}; {what} left out"), fault.hint())
+    };
+    let faults = file.faults.iter();
+    asked.findings.extend(faults.map(|fault| left_out(fault, "this table is")));
     let row = match file.row(machine.name, machine.uuid) {
         Ok(None) => None,
+        Ok(Some(row)) if row.fault.is_some() => {
+            let fault = row.fault.as_ref();
+            asked
+                .findings
+                .extend(fault.map(|fault| left_out(fault, "the settings of this row are")));
+            Some(row.settings.clone())
+        }
         Ok(Some(row)) => {
             origins.push(format!("{path}, line {}", row.line));
             Some(row.settings.clone())
@@ -196,6 +211,26 @@ place = false
         assert_eq!(twice.settings, None);
         let text = twice.findings[0].to_string();
         assert!(text.contains("/d.toml: \"db-off\" has 2 rows: lines 3, 7; none of"), "{text}");
+    }
+
+    #[test]
+    fn a_row_with_a_fault_is_a_warning_with_file_line_and_value() {
+        let text = "[default]\nstrategy = \"compact\"\n[[domain]]\nname = \"db\"
+strategy = \"balanced\"\nknobs = [\"thp never\"]\n[[domain]]\nname = \"web\"\nstrategy = \"low-latency\"";
+        let asked = |name| {
+            let machine = Named { name, uuid: "", xml: None };
+            domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(text).unwrap())))
+        };
+        let web = asked("web");
+        assert_eq!(web.settings.unwrap().strategy.as_deref(), Some("low-latency"));
+        assert_eq!(web.findings, []);
+        let db = asked("db");
+        assert_eq!(db.settings.unwrap().strategy.as_deref(), Some("compact"));
+        assert_eq!(
+            db.findings[0].text,
+            "/d.toml: line 6, column 10: \"thp never\" is not written KEY=VALUE; the settings of \
+             this row are left out"
+        );
     }
 
     #[test]
