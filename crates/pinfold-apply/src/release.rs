@@ -200,7 +200,7 @@ pub(crate) fn release_bystanders(past: &UndoContext<'_>, record: &Record, report
         .masks()
         .filter(|(task, _)| {
             !past.has_step_for(*task)
-                && !(of_machine.contains(&task.tid) && !record.header.threads.contains(task))
+                && (!of_machine.contains(&task.tid) || record.header.threads.contains(task))
         })
         .map(|(task, mask)| (*task, mask))
         .collect();
