@@ -181,7 +181,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
     let Some(value) = keys.take("speed") else {
         return Ok(vec![SpeedRequest::Share(Speed::FULL)]);
     };
-    if method == Some(Method::Inject) {
+    if method.is_some_and(Method::replays_load) {
         return Err(value
             .not(
                 "speed",
@@ -221,7 +221,7 @@ fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<Like>, Fault> 
             None => Ok(None),
         };
     };
-    if keys.has("speed") || method == Some(Method::Inject) {
+    if keys.has("speed") || method.is_some_and(Method::replays_load) {
         let text = "like: the vnode has a speed already".to_owned();
         return Err(Fault::new(at, text)
             .with_hint("use either speed or like; inject takes its speed from a recorded load"));
@@ -303,7 +303,7 @@ fn profile_file(
                 .with_hint("name a CSV file, or omit the profile"))
         }
         Some((file, _)) => Ok(Some(file)),
-        None if method == Some(Method::Inject) => {
+        None if method.is_some_and(Method::replays_load) => {
             Err(Fault::new(at, "inject needs the key \"profile\": the load to replay".to_owned())
                 .with_hint(format!(
                     "record one with `{}`, and name its file",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{Change, CpuSet, Method, PuId, Speed, Step, Undo};
+use pinfold_model::{Change, CpuSet, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
 use crate::node::Node;
@@ -141,7 +141,7 @@ pub(crate) fn steps(host: &dyn Host, node: &Node) -> Result<Vec<Step>, SpeedErro
         return Ok(Vec::new());
     }
     let domains = domains(host, &node.pus())?;
-    if domains.is_empty() && node.method == Method::Freq {
+    if domains.is_empty() && node.method.works_without_frequencies() == Some(false) {
         let why = "the kernel has no cpufreq driver for these CPUs".to_owned();
         return Err(fail_unavailable(node, why, "use another method: `pinfold emulate methods`"));
     }

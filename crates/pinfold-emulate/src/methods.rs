@@ -121,7 +121,7 @@ fn refuse_freezer(facts: &Facts) -> Option<String> {
 /// The preferred method that a host supports. [`Method::Inject`] is never selected, because it
 /// needs a recorded load.
 pub fn best(facts: &Facts) -> Option<Method> {
-    let all = METHODS.iter().map(|info| info.method).filter(|method| *method != Method::Inject);
+    let all = METHODS.iter().map(|info| info.method).filter(|method| !method.replays_load());
     all.into_iter().find(|method| refusal(*method, facts).is_none())
 }
 

@@ -74,6 +74,37 @@ impl Method {
         }
     }
 
+    /// True if it replays a recorded load, which determines the speed.
+    #[must_use]
+    pub fn replays_load(self) -> bool {
+        match self {
+            Method::Inject => true,
+            Method::Stall
+            | Method::Hogs
+            | Method::Fracas
+            | Method::Gov
+            | Method::Freq
+            | Method::Lim
+            | Method::Quota => false,
+        }
+    }
+
+    /// Where it sets frequencies and the kernel has no cpufreq driver: `None` if it does not set
+    /// any, `Some(true)` if it does without them.
+    #[must_use]
+    pub fn works_without_frequencies(self) -> Option<bool> {
+        match self {
+            Method::Gov => Some(true),
+            Method::Freq => Some(false),
+            Method::Stall
+            | Method::Hogs
+            | Method::Fracas
+            | Method::Lim
+            | Method::Quota
+            | Method::Inject => None,
+        }
+    }
+
     /// Allowed length of a period, in nanoseconds.
     ///
     /// A stall of more than 1 ms delays the interrupts of a CPU, and one of less than 50 µs is

@@ -193,7 +193,16 @@ impl Metric {
     /// True if larger values are better.
     #[must_use]
     pub fn higher_is_better(self) -> bool {
-        matches!(self, Metric::ComputeRate)
+        self.unit().higher_is_better() == Some(true)
+    }
+
+    /// True for times without a CPU, of which the longest one counts.
+    #[must_use]
+    pub fn is_gap(self) -> bool {
+        match self {
+            Metric::SpinGap | Metric::RunDelay => true,
+            Metric::Wakeup | Metric::ComputeRate | Metric::IoAhci | Metric::IoVirtio => false,
+        }
     }
 }
 

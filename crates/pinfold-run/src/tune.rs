@@ -22,7 +22,7 @@ use pinfold_study::tune::{
     self as study, Candidate, Costs, Created, Environment, Goal, Outcome, Progress, TuneConfig,
 };
 
-use crate::guest::{Facts, Inside, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
+use crate::guest::{Facts, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
 use crate::message::say;
 use crate::start_lock::StartLock;
 use crate::{Exit, Failure, HelperProgram, ended, host, interrupt};
@@ -328,7 +328,7 @@ impl Tuning<'_> {
             config = config.in_full();
         }
         config.max_gap_ns = self.options.max_gap_ns;
-        if matches!(subject.inside, Inside::Nothing { .. }) {
+        if !subject.inside.has_agent() {
             // The user's guest cannot be loaded: only the host's load can be set.
             config.load_states.retain(|load| !load.guest);
             config.gap_metric = Metric::RunDelay;

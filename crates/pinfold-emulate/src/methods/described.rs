@@ -31,15 +31,27 @@ pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<Strin
             node.name, node.method
         ));
     }
-    if node.method == Method::Lim {
-        cautions.push(format!(
+    cautions.extend(limit_of_method(node));
+    cautions
+}
+
+/// What the method of a vnode does not do.
+fn limit_of_method(node: &Node) -> Option<String> {
+    match node.method {
+        Method::Lim => Some(format!(
             "vnode {}: lim checks each process by its own CPU time and age, as published: a \
              process that is new or that slept runs at full speed until it exceeds its share: use \
              stall",
             node.name
-        ));
+        )),
+        Method::Stall
+        | Method::Hogs
+        | Method::Fracas
+        | Method::Gov
+        | Method::Freq
+        | Method::Quota
+        | Method::Inject => None,
     }
-    cautions
 }
 
 /// The parent directories of a group, nearest first.

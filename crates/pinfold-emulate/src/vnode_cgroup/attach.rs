@@ -18,7 +18,16 @@ pub(super) fn group(
     node: &Node,
     path: &str,
 ) -> Result<VnodeCgroup, SpeedError> {
-    if matches!(node.method, Method::Quota | Method::Fracas) {
+    let divides = match node.method {
+        Method::Quota | Method::Fracas => true,
+        Method::Stall
+        | Method::Hogs
+        | Method::Gov
+        | Method::Freq
+        | Method::Lim
+        | Method::Inject => false,
+    };
+    if divides {
         return Err(SpeedError::Unavailable {
             vnode: node.name.clone(),
             method: node.method,

@@ -40,8 +40,7 @@ pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
     let left = LEFT.0.max(LEFT.1 + LEFT.2 * letters as f64);
     let right = left + PLOT;
     let values = LogAxis::over(values, (left, right))?;
-    let limit =
-        page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
+    let limit = page.asked.max_gap_ns.filter(|_| metric.is_gap());
     Some(Shared { values, tail: 0.0, left, right, width: right + RIGHT, limit })
 }
 

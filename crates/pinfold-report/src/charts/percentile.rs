@@ -69,8 +69,7 @@ pub(crate) fn shared_axes(page: &Page, metric: Metric) -> Option<Shared> {
         curves().flat_map(|curve| curve.points.iter().map(|point| point.value).chain(curve.max));
     let tail = curves().map(|curve| place_of_max(curve.samples)).fold(2.0, f64::max);
     let values = LogAxis::over(values, (HEIGHT - BOTTOM, TOP))?;
-    let limit =
-        page.asked.max_gap_ns.filter(|_| matches!(metric, Metric::SpinGap | Metric::RunDelay));
+    let limit = page.asked.max_gap_ns.filter(|_| metric.is_gap());
     let longest = curves()
         .map(|curve: &Curve| page.name(curve.candidate).chars().count())
         .max()

@@ -307,7 +307,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
     let method = vnode.method.unwrap_or(Method::Stall);
     let (profile, load) = match &vnode.profile {
         None => (Vec::new(), Vec::new()),
-        Some(path) if method == Method::Inject => (Vec::new(), load(path, vnode)?),
+        Some(path) if method.replays_load() => (Vec::new(), load(path, vnode)?),
         Some(path) => (profile(path, vnode, topology)?, Vec::new()),
     };
     Ok(Node {
@@ -738,7 +738,7 @@ impl ActivePlatform<'_> {
         let speed_request = inputs::name_option("--speed", platforms::speed(speed))?;
         let vnode = self.vnode(name)?;
         // As in the platform file.
-        if vnode.method == Some(Method::Inject) {
+        if vnode.method.is_some_and(Method::replays_load) {
             let why =
                 "not possible with inject: the recorded load determines what is left of each core";
             return Err(Failure::new(Exit::Input, format!("{name}: speed: {why}"))

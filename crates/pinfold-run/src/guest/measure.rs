@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pinfold_host::{Clock, LiveHost};
 use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
-use pinfold_probe::benchmarks::{Benchmark, Disk, IoTarget, SchedPolicy};
+use pinfold_probe::benchmarks::{Benchmark, IoTarget, SchedPolicy};
 use pinfold_probe::roles::{self, Snapshot};
 use pinfold_probe::run_delay::{self, Watch};
 use pinfold_study::store::CellResult;
@@ -65,7 +65,7 @@ impl Running<'_> {
         self.host_side.set(load.host).map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let guest_side = match &self.agent {
             Some(agent) if load.guest => {
-                let disk = (*self.inside == Inside::Demo).then_some("/dev/vda");
+                let disk = self.inside.disks().last().map(|(_, device)| *device);
                 Some(GuestSide::start(agent, self.vcpus, disk).map_err(|e| guest_failure(&e))?)
             }
             Some(_) | None => None,
@@ -115,11 +115,9 @@ impl Running<'_> {
             Benchmark::wakeup(part(WAKEUP_SHARE)),
             Benchmark::compute(part(OTHER_SHARE)),
         ];
-        if *self.inside == Inside::Demo {
-            for (disk, device) in [(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")] {
-                let target = IoTarget::Device(device.to_owned());
-                benchmarks.push(Benchmark::io_latency(disk, target, part(OTHER_SHARE)));
-            }
+        for (disk, device) in self.inside.disks() {
+            let target = IoTarget::Device((*device).to_owned());
+            benchmarks.push(Benchmark::io_latency(*disk, target, part(OTHER_SHARE)));
         }
         let mut series = Vec::new();
         for benchmark in benchmarks {

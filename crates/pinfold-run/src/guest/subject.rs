@@ -1,6 +1,7 @@
 //! What is measured: the demo guest, or the user's QEMU command.
 
 use pinfold_model::{Accelerator, Finding, GuestTopology};
+use pinfold_probe::benchmarks::Disk;
 use pinfold_vm::guest::{DemoGuest, GuestKernel};
 use pinfold_vm::hypervisors;
 
@@ -23,6 +24,24 @@ pub enum Inside {
         /// Time that it needs to start (ns).
         settle_ns: u64,
     },
+}
+
+impl Inside {
+    /// True if it runs the agent: it can be loaded and measured from within.
+    pub(crate) fn has_agent(&self) -> bool {
+        match self {
+            Inside::Demo | Inside::Agent => true,
+            Inside::Nothing { .. } => false,
+        }
+    }
+
+    /// Its disks that may be measured, with their device files.
+    pub(crate) fn disks(&self) -> &'static [(Disk, &'static str)] {
+        match self {
+            Inside::Demo => &[(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")],
+            Inside::Agent | Inside::Nothing { .. } => &[],
+        }
+    }
 }
 
 /// A user's QEMU command.

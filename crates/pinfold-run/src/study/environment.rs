@@ -312,7 +312,7 @@ fn slow_placement(
         Some(method) => method,
         None => return Err("no method of slowing works here".to_owned()),
     };
-    if method == Method::Inject {
+    if method.replays_load() {
         return Err("inject replays a recorded load, and a study has none".to_owned());
     }
     if !method.variants().contains(&variant) {

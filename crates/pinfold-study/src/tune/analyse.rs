@@ -377,8 +377,7 @@ fn allow_for_time(
     time: f64,
     have: u32,
 ) -> Verdict {
-    let is_longest = matches!(metric, Metric::SpinGap | Metric::RunDelay);
-    if !is_longest || is_equal_time(time) {
+    if !metric.is_gap() || is_equal_time(time) {
         return verdict;
     }
     match verdict {

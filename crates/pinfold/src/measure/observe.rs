@@ -157,7 +157,14 @@ fn to_value(seen: &Observed) -> Value {
 /// Rejects options of the probes that run in the workload, and of other instruments.
 fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     let how = &arguments.how;
-    let is_exits = instrument == Instrument::Exits;
+    let of_exits = arguments.exits.given_options();
+    let own: Vec<&str> = match instrument {
+        Instrument::Sched => Vec::new(),
+        Instrument::Counters => vec!["--quantities"],
+        Instrument::Locks => vec!["--sites"],
+        Instrument::Exits => of_exits.map(|(_, option)| option).to_vec(),
+        Instrument::Gaps => vec!["--over", "--record", "--from"],
+    };
     let given = [
         (how.cpus.is_some(), "--cpus"),
         (how.node.is_some(), "--node"),
@@ -171,20 +178,19 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.vnode.is_some(), "--vnode"),
         (arguments.guest.is_some(), "--guest"),
         (arguments.against.is_some(), "--against"),
-        (arguments.sites && instrument != Instrument::Locks, "--sites"),
-        (!arguments.quantities.is_empty() && instrument != Instrument::Counters, "--quantities"),
-        (arguments.over.is_some() && instrument != Instrument::Gaps, "--over"),
-        (arguments.record.is_some() && instrument != Instrument::Gaps, "--record"),
-        (arguments.from.is_some() && instrument != Instrument::Gaps, "--from"),
+        (arguments.sites, "--sites"),
+        (!arguments.quantities.is_empty(), "--quantities"),
+        (arguments.over.is_some(), "--over"),
+        (arguments.record.is_some(), "--record"),
+        (arguments.from.is_some(), "--from"),
     ];
-    let of_exits =
-        arguments.exits.given_options().map(|(given, option)| (given && !is_exits, option));
     let name = instrument.name();
-    if is_exits && !arguments.processes.is_empty() {
+    if instrument == Instrument::Exits && !arguments.processes.is_empty() {
         return Err(Failure::new(Exit::Input, "--process: only virtual machines have exits")
             .with_hint("name a machine with --qmp, --libvirt or --pid"));
     }
-    match given.iter().chain(&of_exits).find(|(is_given, _)| *is_given) {
+    let refused = |one: &&(bool, &str)| one.0 && !own.contains(&one.1);
+    match given.iter().chain(&of_exits).find(refused) {
         None => Ok(()),
         Some((_, option)) => Err(Failure::new(
             Exit::Input,
