@@ -62,3 +62,15 @@ pub enum Name {
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
 }
+
+impl Name {
+    /// True if it runs without being named.
+    pub fn is_usual(self) -> bool {
+        match self {
+            Name::Pin | Name::Plan | Name::FirstSecond => true,
+            Name::Watch | Name::Exits | Name::Gaps | Name::Numad | Name::Emulate | Name::Scale => {
+                false
+            }
+        }
+    }
+}

@@ -26,13 +26,12 @@ mod watch;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{Parser as _, ValueEnum as _};
 use pinfold_host::with_causes;
 
 use arguments::{Arguments, Failure, Name};
 
 const PAGE: &str = "docs/figures.md";
-const USUAL: [Name; 3] = [Name::Pin, Name::Plan, Name::FirstSecond];
 
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
@@ -48,7 +47,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let names = if arguments.names.is_empty() { &USUAL[..] } else { &arguments.names };
+    let mut names = arguments.names.clone();
+    if names.is_empty() {
+        names.extend(Name::value_variants().iter().filter(|name| name.is_usual()));
+    }
     for name in names {
         let figures = match name {
             Name::Pin => pin::run(arguments),

@@ -508,6 +508,32 @@ mod tests {
         golden(env!("CARGO_MANIFEST_DIR"), "keys.txt", &drawn(&screen, 80, 24));
     }
 
+    /// The keys of the first part of the page of keys; `,` and `;` separate them.
+    fn named_keys() -> Vec<&'static str> {
+        let keys = HELP.lines().take_while(|line| !line.is_empty());
+        keys.flat_map(str::split_whitespace)
+            .map(|word| word.trim_matches([',', ';', '(', ')']))
+            .collect()
+    }
+
+    #[test]
+    fn each_key_and_column_is_described() {
+        let letters = ('!'..='~').map(|letter| (KeyCode::Char(letter), letter.to_string()));
+        let functions = (1..=12).map(|number| (KeyCode::F(number), format!("F{number}")));
+        for (code, name) in letters.chain(functions) {
+            let mut screen = shown();
+            press(&mut screen, &[KeyCode::Down]);
+            let before = format!("{screen:?}");
+            let ends = screen.press(KeyEvent::from(code)) == Flow::Quit;
+            let acts = ends || format!("{screen:?}") != before;
+            assert!(!acts || named_keys().contains(&name.as_str()), "HELP does not have {name}");
+        }
+        let page = include_str!("../../../docs/top.md");
+        for name in rows::HEADER {
+            assert!(page.contains(name), "docs/top.md does not have the column {name}");
+        }
+    }
+
     #[test]
     fn no_size_is_too_small() {
         let mut screen = shown();

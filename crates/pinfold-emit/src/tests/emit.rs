@@ -6,6 +6,7 @@ use pinfold_samples::auto;
 use pinfold_samples::machine::i7_4790k;
 
 use super::golden;
+use super::tunables::file_name;
 use crate as emit;
 
 const SECOND: u64 = 1_000_000_000;
@@ -20,15 +21,11 @@ fn plan_balanced() -> pinfold_model::Plan {
 
 #[test]
 fn golden_files() {
-    let layout = plan_balanced();
-    golden("balanced.virsh.sh", &emit::virsh(&layout).unwrap());
-    golden("balanced.cmdline", &emit::cmdline(&layout, &i7_4790k().build()));
-    golden("balanced.systemd", &emit::systemd(&layout).unwrap());
-    golden("balanced.tuned.conf", &emit::tuned_profile(&layout, &i7_4790k().build()));
-    golden("balanced.proxmox.sh", &emit::proxmox(&layout, &i7_4790k().build()).unwrap());
-    golden("balanced.kubevirt.yaml", &emit::kubevirt(&layout, &i7_4790k().build()).unwrap());
-    golden("balanced.cloud-hypervisor.sh", &cloud_hypervisor(&layout));
-    golden("balanced.nova.sh", &emit::nova(&layout, &i7_4790k().build()).unwrap());
+    let (layout, topology) = (plan_balanced(), i7_4790k().build());
+    for format in emit::FORMATS {
+        let text = format.text(&layout, &topology, &pinfold_qemu::QemuCommand::default());
+        golden(&format!("balanced.{}", file_name(format.name)), &text.unwrap());
+    }
 }
 
 fn cloud_hypervisor(layout: &pinfold_model::Plan) -> String {

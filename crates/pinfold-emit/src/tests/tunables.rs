@@ -71,7 +71,8 @@ fn texts(layout: &Plan, topology: &Topology) -> Vec<(String, String)> {
         .collect()
 }
 
-fn file_name(name: &str) -> String {
+/// The name of the golden text of a format.
+pub fn file_name(name: &str) -> String {
     match name {
         "libvirt" => "libvirt.xml".to_owned(),
         "tuned" => "tuned.conf".to_owned(),

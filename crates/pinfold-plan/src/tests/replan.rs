@@ -1,5 +1,7 @@
 //! Plans after changes: single cases, the least possible moves, and a long random life of hosts.
 
+use std::collections::BTreeSet;
+
 use pinfold_model::{
     CpuSet, Finding, IsolationScope, Plan, PuId, Request, Role, ThreadPlan, Topology, VcpuCount,
     VmRequest, VnodeRequest,
@@ -243,6 +245,17 @@ fn own_cpus_once(plan: &Plan, context: &str) {
 const STRATEGIES: [&str; 5] =
     ["low-latency", "balanced", "l3-exclusive", "numa-exclusive", "max-performance"];
 
+/// The kind of a change. [`random_change`] makes each of them.
+fn kind_of(change: &Change) -> &'static str {
+    match change {
+        Change::Arrival { .. } => "arrival",
+        Change::Departure { .. } => "departure",
+        Change::Added { .. } => "added",
+        Change::Removed { .. } => "removed",
+        Change::Host => "host",
+    }
+}
+
 /// One random change; the topology changes with it if CPUs go offline or return.
 fn random_change(
     numbers: &mut Numbers,
@@ -291,11 +304,12 @@ fn a_thousand_random_changes_of_four_hosts_keep_the_rules() {
         let (_, whole) = read(name.to_owned());
         let mut host = whole.clone();
         let mut numbers = Numbers(seed as u64 + 1);
-        let mut placements = Placements::default();
+        let (mut placements, mut kinds) = (Placements::default(), BTreeSet::new());
         for number in 0..1000 {
             let before = host.allowed.clone();
             let change = random_change(&mut numbers, &whole, &mut host, &placements, number);
             let context = format!("{name}, {number}: {change:?}");
+            kinds.insert(kind_of(&change));
             let found = match replan(&host, &placements, &change) {
                 Ok(found) => found,
                 Err(ReplanError::Arrival(_)) => continue,
@@ -305,6 +319,7 @@ fn a_thousand_random_changes_of_four_hosts_keep_the_rules() {
             moves_are_needed(&placements, &found, &before.difference(&host.allowed), &context);
             placements = found.placements;
         }
+        assert_eq!(kinds.len(), 5, "{name}: {kinds:?}");
         assert!(placements.plans.len() > 1, "{name}: {}", pins(&placements));
     }
 }

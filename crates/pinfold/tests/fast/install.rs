@@ -94,6 +94,19 @@ fn units_and_hook_run_the_installed_program() {
         assert!(text.contains("/opt/pinfold/bin/pinfold "), "{file}: {text}");
         assert!(!text.contains("/usr/bin/pinfold"), "{file}: {text}");
     }
+    // Nor does any other file, except pages that speak of packages.
+    let others = root.everything().into_iter().filter(|path| !path.contains("/share/doc/"));
+    let folder = root.sandbox.root();
+    for path in others.map(|path| format!("{folder}{path}")).filter(|path| !files::is_dir(path)) {
+        let is_text = !path.ends_with("/bin/pinfold");
+        let text = if is_text { files::read_text(&path).expect("text") } else { String::new() };
+        assert!(!text.contains("/usr/bin/pinfold"), "{path}: name it in the `case` of install.sh");
+    }
+    let removal = files::read_text(&format!("{ROOT}/packaging/scripts/prerm")).expect("text");
+    for unit in files::list(&format!("{ROOT}/packaging/systemd")).expect("units") {
+        let named = removal.contains(&unit.replace("@.", "@*."));
+        assert!(named, "packaging/scripts/prerm does not stop {unit}");
+    }
     // Without the program the hook must not fail: libvirt would end the domain.
     let hook = root.path("libexec/pinfold/libvirt-hooks/qemu");
     run(&hook, ["vm", "started", "begin", "-"]).expect_success();

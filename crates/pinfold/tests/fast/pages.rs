@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use crate::common::{ROOT, split_words};
 use clap::{Command, error::ErrorKind};
 use pinfold_claims::owners::OWNERS;
+use pinfold_claims::owners::hypervisors::READS;
 use pinfold_config::{domains, platforms};
 use pinfold_host::files;
 use pinfold_model::{Method, ROLES};
 use pinfold_plan::domain_file::StartRequest;
 use pinfold_probe::gaps::Cause;
 use pinfold_probe::profile;
+use pinfold_vm::hypervisors;
 
 #[path = "../../src/cli/mod.rs"]
 #[expect(dead_code, reason = "only the definition is tested, not the parsed values")]
@@ -381,6 +383,11 @@ fn the_pages_have_each_kind_of_owner_role_and_key() {
     }
     for place in ["docs/requests.md#pins-by-hand", "docs/glossary.md", "docs/metrics.md"] {
         assert_named(place, ROLES.map(|role| role.name));
+    }
+    let owners = page("docs/how-to/kubernetes-ovs.md").text;
+    for name in hypervisors::names_of_running().split(", ").flat_map(|part| part.split(" or ")) {
+        assert!(owners.contains(name), "docs/how-to/kubernetes-ovs.md has no {name}");
+        assert!(READS.contains(name), "READS of the owner hypervisors has no {name}");
     }
     let hook = "docs/how-to/libvirt-hook.md";
     assert_named(hook, domains::SETTINGS.iter().copied().chain(["name"]));
