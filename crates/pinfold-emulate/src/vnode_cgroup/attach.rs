@@ -11,14 +11,9 @@ use crate::cleanup::pids;
 use crate::hierarchies::{Hierarchies, MountedHierarchy};
 use crate::node::Node;
 
-/// Uses a v2 group as it is; `VnodeCgroup::hold` restricts it to the vnode's CPUs.
-pub(super) fn group(
-    host: &dyn Host,
-    hierarchies: &Hierarchies,
-    node: &Node,
-    path: &str,
-) -> Result<VnodeCgroup, SpeedError> {
-    let divides = match node.method {
+/// True for methods that distribute threads to groups below that of the vnode.
+fn divides(method: Method) -> bool {
+    match method {
         Method::Quota | Method::Fracas => true,
         Method::Stall
         | Method::Hogs
@@ -26,8 +21,17 @@ pub(super) fn group(
         | Method::Freq
         | Method::Lim
         | Method::Inject => false,
-    };
-    if divides {
+    }
+}
+
+/// Uses a v2 group as it is; `VnodeCgroup::hold` restricts it to the vnode's CPUs.
+pub(super) fn group(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+    node: &Node,
+    path: &str,
+) -> Result<VnodeCgroup, SpeedError> {
+    if divides(node.method) {
         return Err(SpeedError::Unavailable {
             vnode: node.name.clone(),
             method: node.method,
