@@ -99,7 +99,7 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
 pub fn golden(root: &Path) -> Result<(), String> {
     std::env::set_var("PINFOLD_BLESS", "1");
     let crates =
-        ["topology", "plan", "emit", "lint"].map(|name| format!("--package=pinfold-{}", name));
+        ["topology", "plan", "emit", "lint", "top"].map(|name| format!("--package=pinfold-{}", name));
     let mut words = vec!["test", "--quiet"];
     words.extend(crates.iter().map(String::as_str));
     run(root, "cargo", &words)

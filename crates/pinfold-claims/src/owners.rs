@@ -1,8 +1,8 @@
 //! The table of kinds of owners.
 //!
-//! A new kind is a file here, its row, and its line in `docs/changes.md`'s page on claims. The order
-//! matters: a machine that one row has found is left out by the later ones, and so are containers
-//! and partitions whose manager was found.
+//! A new kind is a file here, its row, and its names on the pages that `docs/changes.md` lists. The
+//! order matters: a machine that one row has found is left out by the later ones, and so are
+//! containers and partitions whose manager was found.
 
 pub mod boot;
 pub mod busy;

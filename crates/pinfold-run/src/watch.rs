@@ -132,13 +132,7 @@ pub fn watch(
     if let Some(only) = options.only
         && watcher.placements.is_empty()
     {
-        return Err(undo::unknown(
-            only,
-            journals
-                .list()?
-                .iter()
-                .any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended())),
-        ));
+        return Err(undo::unknown(only, has_active(&journals)?));
     }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
@@ -164,6 +158,12 @@ pub fn watch(
         watcher.wait(&metrics)?;
     }
     Ok(())
+}
+
+/// True if any placement is active.
+fn has_active(journals: &Journals<'_>) -> Result<bool, Failure> {
+    let list = journals.list()?;
+    Ok(list.iter().any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended())))
 }
 
 fn another_runs() -> Failure {

@@ -287,6 +287,10 @@ fn what_makes_a_host_answer_late() {
     let off = [&base[..], &[(disable.as_str(), "1\n")]].concat();
     check("C-states", &off, Verdict::Yes, "deepest state C1: 2 µs");
 
+}
+
+#[test]
+fn what_schedules_the_host_and_its_guests() {
     check("halt polling", &[], Verdict::No, "not loaded");
     check(
         "halt polling",
