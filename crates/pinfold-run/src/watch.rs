@@ -99,9 +99,8 @@ pub fn watch(
 ) -> Result<(), Failure> {
     interrupt::install_with_reread()?;
     let host = host::live_within(KEEPER_NS)?;
-    let clock = SystemClock;
     let _lock = state.lock("watch.lock")?.ok_or_else(another_runs)?;
-    let journals = host::journals(state, &clock)?;
+    let journals = host::journals(state, &SystemClock)?;
     let mut metrics = Metrics::open(options.metrics)?;
     let mut newcomers = options.domains.map(Newcomers::new);
     let around = Surroundings { journals: &journals, ignores_claims: options.ignores_claims };
@@ -154,7 +153,7 @@ pub fn watch(
             watcher.log_once(&Failure::from(error).to_string());
         }
         watcher.compare_claims();
-        metrics.serve(clock.now_ns(), || watcher.page());
+        metrics.serve(SystemClock.now_ns(), || watcher.page());
         watcher.wait(&metrics)?;
     }
     Ok(())

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_host::{Host, HostError, HostMut, paths, proc_status};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
@@ -324,4 +324,37 @@ fn report_change(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
     );
     Finding::warning("affinity", text)
         .with_hint(format!("if that was not intended: taskset -p -c {original} {}", task.tid))
+}
+
+/// Gives the tasks of a hierarchy without cpusets the CPUs that are offline. The kernel does not
+/// change the mask of a task that comes to the root cpuset if its group had the same online CPUs
+/// (`cpuset_attach`), and adds no CPU to masks there when it comes online.
+pub(super) fn add_offline(past: &UndoContext<'_>, cpusets: &Cpusets) -> Result<(), HostError> {
+    let Some(possible) = &past.possible else { return Ok(()) };
+    let online = cpusets::list(past.host, &paths::cpu_online())?;
+    let mut groups = vec![cpusets.root().to_owned()];
+    while let Some(group) = groups.pop().filter(|_| online != *possible) {
+        for process in cpusets.members(past.host, &group)? {
+            for tid in tasks::threads_of(past.host, process)? {
+                if lacks_offline_cpus(past, tid, &online)? {
+                    tasks::unless_gone(past.host.set_affinity(tid, possible))?;
+                }
+            }
+        }
+        groups.extend(cpusets.children(past.host, &group)?);
+    }
+    Ok(())
+}
+
+/// True if a task may run on all online CPUs and on no other.
+fn lacks_offline_cpus(
+    past: &UndoContext<'_>,
+    tid: Tid,
+    online: &CpuSet,
+) -> Result<bool, HostError> {
+    let is_movable = tasks::stat(past.host, tid)?.is_some_and(|stat| !stat.is_unmovable());
+    let path = paths::process_status(tid);
+    let Some(text) = tasks::unless_gone(past.host.read_text(&path))? else { return Ok(false) };
+    let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
+    Ok(is_movable && status.cpus_allowed.as_ref() == Some(online))
 }

@@ -15,7 +15,8 @@ use pinfold_model::{CpuSet, Finding};
 use super::controllers::{CPU, DISABLE, controller, has_controller, has_cpuset};
 use super::group::PREFIX;
 use super::{
-    ChangeOutcome, ReadBack, Reverted, UndoContext, cpuset_reset, partition, resctrl, write_error,
+    ChangeOutcome, ReadBack, Reverted, UndoContext, affinity, cpuset_reset, partition, resctrl,
+    write_error,
 };
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
@@ -345,10 +346,12 @@ fn disable(
     past.host.write(path, DISABLE)?;
     let now = past.host.read(path)?;
     if has_cpuset(&now) {
-        Err(unexpected_content(path, &now, original))
-    } else {
-        Ok(Reverted::Restored)
+        return Err(unexpected_content(path, &now, original));
     }
+    if group == cpusets.root() {
+        affinity::add_offline(past, cpusets)?;
+    }
+    Ok(Reverted::Restored)
 }
 
 /// The same for the cpu controller, whose values would be lost with it.

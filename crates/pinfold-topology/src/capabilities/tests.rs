@@ -286,7 +286,6 @@ fn what_makes_a_host_answer_late() {
     check("C-states", &base, Verdict::Partly, deep);
     let off = [&base[..], &[(disable.as_str(), "1\n")]].concat();
     check("C-states", &off, Verdict::Yes, "deepest state C1: 2 µs");
-
 }
 
 #[test]
