@@ -320,14 +320,19 @@ fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, La
 
 /// Times that are the same in each run: a linear congruential generator (Knuth's MMIX).
 #[derive(Debug)]
-struct Moments(u64);
+pub(super) struct Moments(pub(super) u64);
 
 impl Moments {
     /// A time up to slightly after the end of a command with this duration.
     fn within(&mut self, us: u64) -> u64 {
+        self.below(us + us / 10)
+    }
+
+    /// A number below `limit`.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % (us + us / 10)
+        (self.0 >> 33) % limit
     }
 }
 

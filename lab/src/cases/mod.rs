@@ -9,6 +9,7 @@ mod exits;
 mod frequency;
 mod gov;
 mod hotplug;
+mod interleaved;
 mod irqs;
 mod isolate;
 mod kill;
@@ -146,6 +147,8 @@ pub enum Case {
     PowerCuts,
     /// systemd as the manager of all groups.
     Systemd,
+    /// Random sequences of units, placements, kills, and CPUs that go offline, under systemd.
+    Interleaved,
     /// The `.deb`, installed and removed under systemd.
     Package,
     /// Governor and limits of a cpufreq driver.
@@ -156,7 +159,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 36] = [
+    pub const ALL: [Case; 37] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -176,6 +179,7 @@ impl Case {
         Case::Longest,
         Case::PowerCuts,
         Case::Systemd,
+        Case::Interleaved,
         Case::Package,
         Case::Frequency,
         Case::Hotplug,
@@ -223,6 +227,7 @@ impl Case {
             Case::Interrupts => "study: all movable interrupts".to_owned(),
             Case::NeighbourGuest => "study: figures 2 to 4 of Kuehn and Baum".to_owned(),
             Case::Systemd => "systemd".to_owned(),
+            Case::Interleaved => "random sequences".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
@@ -240,6 +245,8 @@ impl Case {
             (Case::Topology(FOUR), isa) => isa == Some(Isa::Riscv),
             // Without a suite it is 6.1, which has no remote partitions.
             (Case::Longest, None) => flavour.suite.is_some(),
+            // Before 6.2 an offline CPU makes the kernel forget masks.
+            (Case::Interleaved, None) => flavour.suite.is_some(),
             // The disk does not depend on the kernel; volatile state is lost under each. Nor does
             // the package.
             (Case::PowerCuts | Case::Package, _) => *flavour == LONGEST,
@@ -295,7 +302,9 @@ impl Case {
     /// longest plan is killed everywhere under one kernel that supports all of it.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
-        if matches!(self, Case::Longest | Case::PowerCuts) && *flavour == LONGEST {
+        if matches!(self, Case::Longest | Case::PowerCuts | Case::Interleaved)
+            && *flavour == LONGEST
+        {
             Extent::Full
         } else {
             usual
@@ -343,6 +352,9 @@ impl Case {
             }),
             Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
                 lab.run_case(&SMALL, name, systemd::keeps)
+            }),
+            Case::Interleaved => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
+                lab.run_case(&TURNS_EIGHT, name, |guest| interleaved::keep_order(guest, lab.extent))
             }),
             Case::Package => lab.with(self.name(), Cargo::with_package, |lab, name| {
                 lab.run_case(&SMALL, name, package::installed_and_removed)
