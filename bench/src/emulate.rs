@@ -449,12 +449,15 @@ mod tests {
 
     #[test]
     fn the_same_loads_run_at_full_speed_elsewhere() {
-        let work = |ms| Load::Work(ONE, ms);
         let cells: Vec<(Load, f64)> = (1..=5)
             .map(|speed| (work(1), f64::from(speed) / 10.0))
             .chain([(work(2), 0.5)])
             .collect();
         let full = at_full_speed(&cells);
         assert_eq!(full, [(work(1), 1.0), (work(1), 1.0), (work(1), 1.0), (work(2), 1.0)]);
+    }
+
+    fn work(ms: u32) -> Load {
+        Load::Work(ONE, ms)
     }
 }

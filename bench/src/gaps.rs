@@ -184,10 +184,6 @@ impl Score {
     }
 
     fn row(&self, what: &str) -> Vec<String> {
-        let close = |ratios: &[f64]| {
-            let count = ratios.iter().filter(|ratio| (*ratio - 1.0).abs() <= 0.05).count();
-            format!("{count} of {}", ratios.len())
-        };
         let at =
             |p| quantile(&self.ratios, p).map_or_else(|| "–".to_owned(), |x| format!("{x:.3}"));
         let middle = median(&self.ratios).map_or_else(|| "–".to_owned(), |x| format!("{x:.3}"));
@@ -199,10 +195,15 @@ impl Score {
             self.open.len().to_string(),
             self.unseen.to_string(),
             format!("{middle} ({} – {})", at(0.05), at(0.95)),
-            close(&self.ratios),
-            close(&self.longest),
+            count_close(&self.ratios),
+            count_close(&self.longest),
         ]
     }
+}
+
+fn count_close(ratios: &[f64]) -> String {
+    let count = ratios.iter().filter(|ratio| (*ratio - 1.0).abs() <= 0.05).count();
+    format!("{count} of {}", ratios.len())
 }
 
 /// Measures all culprits.

@@ -165,18 +165,22 @@ impl Parts {
 }
 
 fn parts_table(parts: &[Parts]) -> Table {
-    let of = |part: fn(&Parts) -> f64| {
-        milliseconds(median(&parts.iter().skip(1).map(part).collect::<Vec<_>>()))
-    };
     Table {
         head: ["part of “Pinfold, journal on disk”", "median"].map(str::to_owned).to_vec(),
         rows: vec![
-            vec!["connect to the monitor".to_owned(), of(|parts| parts.connect)],
-            vec!["find the threads".to_owned(), of(|parts| parts.discover)],
-            vec!["begin the journal".to_owned(), of(|parts| parts.journal)],
-            vec!["plan, journal, set, read back, check again".to_owned(), of(|parts| parts.apply)],
+            vec!["connect to the monitor".to_owned(), part_median(|parts| parts.connect, parts)],
+            vec!["find the threads".to_owned(), part_median(|parts| parts.discover, parts)],
+            vec!["begin the journal".to_owned(), part_median(|parts| parts.journal, parts)],
+            vec![
+                "plan, journal, set, read back, check again".to_owned(),
+                part_median(|parts| parts.apply, parts),
+            ],
         ],
     }
+}
+
+fn part_median(part: fn(&Parts) -> f64, parts: &[Parts]) -> String {
+    milliseconds(median(&parts.iter().skip(1).map(part).collect::<Vec<_>>()))
 }
 
 impl Bench {

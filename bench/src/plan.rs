@@ -244,11 +244,14 @@ fn growth(rounds: u32, seed: u64) -> Result<(Table, f64), Failure> {
 
 /// The growth from 256 to 4,096 CPUs, as an exponent.
 fn exponent(by_size: &[(f64, f64)]) -> String {
-    let at = |pus: f64| by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time);
-    match (at(256.0), at(4096.0)) {
+    match (time_at(256.0, by_size), time_at(4096.0, by_size)) {
         (Some(few), Some(many)) => format!("{:.2}", (many / few).ln() / 16_f64.ln()),
         (_, _) => "–".to_owned(),
     }
+}
+
+fn time_at(pus: f64, by_size: &[(f64, f64)]) -> Option<f64> {
+    by_size.iter().find(|(size, _)| *size == pus).map(|(_, time)| *time)
 }
 
 /// `plan --check` of the plans of `compact`: all machines together, most CPUs used by several.

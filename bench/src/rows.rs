@@ -82,17 +82,14 @@ fn spread(text: fn(f64) -> String, values: &[f64]) -> String {
 
 /// The goal, and whether the interval meets it.
 fn goal(row: &Row) -> String {
-    let pairs = |theirs: &[f64]| -> Vec<Block> {
-        row.ours.iter().zip(theirs).map(|(ours, theirs)| Block::pair(*ours, *theirs)).collect()
-    };
-    let mut blocks = pairs(&row.theirs);
+    let mut blocks = pairs(&row.theirs, row);
     let (least, most, text) = match row.goal {
         Goal::AtLeast(least) => (least, f64::INFINITY, format!("≥ {least:.2}")),
         Goal::AtMost(most) => (0.0, most, format!("≤ {most:.2}")),
         Goal::Within(least, most) => (least, most, format!("{least:.2} – {most:.2}")),
         Goal::OursAtMost(most) => {
             // As a ratio to the bound, which has an interval too.
-            blocks = pairs(&vec![most; row.ours.len()]);
+            blocks = pairs(&vec![most; row.ours.len()], row);
             (0.0, 1.0, format!("ours ≤ {}", (row.text)(most)))
         }
         Goal::None => return "–".to_owned(),
@@ -103,6 +100,10 @@ fn goal(row: &Row) -> String {
         Some(_) | None => "open",
     };
     format!("{text}: {word}")
+}
+
+fn pairs(theirs: &[f64], row: &Row) -> Vec<Block> {
+    row.ours.iter().zip(theirs).map(|(ours, theirs)| Block::pair(*ours, *theirs)).collect()
 }
 
 #[cfg(test)]

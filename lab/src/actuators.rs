@@ -164,8 +164,7 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
         .iter()
         .filter(|(case, at, ..)| *at == kernel && cases.iter().any(|start| case.starts_with(start)))
         .collect();
-    let has = |word: &str| found.iter().any(|(_, _, result, _)| *result == word);
-    if has("**failed**") {
+    if has_result("**failed**", &found) {
         return "**failed**".to_owned();
     }
     if found.iter().any(|(.., text)| text.starts_with("reported that there can be none")) {
@@ -180,7 +179,7 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
     if passed().any(|(.., text)| text.contains(says)) {
         return "reported: this kernel has none".to_owned();
     }
-    if has("passed") {
+    if has_result("passed", &found) {
         return "not tested: its case did not do it under this kernel".to_owned();
     }
     let why = found.iter().find(|(_, _, result, _)| *result == "skipped").map(|(.., why)| *why);
@@ -188,6 +187,10 @@ fn cell(one: &Actuator, kernel: &str, lines: &[Line<'_>]) -> String {
         || not_run(cases, kernel, lines),
         |why| format!("not tested: {}", why.trim_end_matches([' ', '|'])),
     )
+}
+
+fn has_result(word: &str, found: &[&Line<'_>]) -> bool {
+    found.iter().any(|(_, _, result, _)| *result == word)
 }
 
 /// True for the cloud build of a kernel: `6.1.0-56-cloud-amd64` of `6.1.0-56-amd64`.
@@ -225,21 +228,29 @@ mod tests {
              | cgroup v1: stage | 6.12 | skipped | it is missing |\n\
              | cgroup v2, cpuset in use: undo killed | 6.12+deb13-arm64 | passed | z |\n",
         );
-        let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap();
         assert!(
             table.starts_with("| actuator | without the lab | 6.1 | 6.12 | 6.12+deb13-arm64 |\n")
         );
         let x86 = "not tested: the lab tries it on x86-64 only |";
-        assert!(row("SMT off").ends_with(&format!("| not tested: not run | lab | {x86}")));
-        assert!(row("remote").contains("| reported: this kernel has none |"));
-        assert!(row("huge pages").ends_with(&format!("| **failed** | {x86}")));
-        assert!(row("cgroup v1 | live").ends_with(&format!("has no cpuset of cgroup v1 | {x86}")));
+        assert!(
+            row_of("SMT off", &table).ends_with(&format!("| not tested: not run | lab | {x86}"))
+        );
+        assert!(row_of("remote", &table).contains("| reported: this kernel has none |"));
+        assert!(row_of("huge pages", &table).ends_with(&format!("| **failed** | {x86}")));
+        assert!(
+            row_of("cgroup v1 | live", &table)
+                .ends_with(&format!("has no cpuset of cgroup v1 | {x86}"))
+        );
         fn none(why: &str) -> String {
             format!("| not tested: {why} ").repeat(3) + "|"
         }
-        assert!(row("libvirt").ends_with(&none("libvirt is not in a guest")));
-        assert!(row("resctrl").ends_with(&none("QEMU gives no guest the features")));
-        assert!(row("movable").ends_with("| lab |"));
+        assert!(row_of("libvirt", &table).ends_with(&none("libvirt is not in a guest")));
+        assert!(row_of("resctrl", &table).ends_with(&none("QEMU gives no guest the features")));
+        assert!(row_of("movable", &table).ends_with("| lab |"));
+    }
+
+    fn row_of<'t>(name: &str, table: &'t str) -> &'t str {
+        table.lines().find(|line| line.contains(name)).unwrap()
     }
 
     #[test]
@@ -250,11 +261,12 @@ mod tests {
              | knobs of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
              | knobs of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
         );
-        let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap();
         let undone = "| not tested: its case did not do it under this kernel";
-        assert!(row("scheduling policy").ends_with(&format!("{undone} | lab |")));
-        assert!(row("| transparent").ends_with("| lab | reported: this kernel has none |"));
-        assert!(row("KSM").ends_with("| lab | lab |"));
-        assert!(row("workqueues").ends_with(&format!("{undone} {undone} |")));
+        assert!(row_of("scheduling policy", &table).ends_with(&format!("{undone} | lab |")));
+        assert!(
+            row_of("| transparent", &table).ends_with("| lab | reported: this kernel has none |")
+        );
+        assert!(row_of("KSM", &table).ends_with("| lab | lab |"));
+        assert!(row_of("workqueues", &table).ends_with(&format!("{undone} {undone} |")));
     }
 }

@@ -270,18 +270,21 @@ fn task(stat: &str, mask: &str, group: &str) -> Option<Task> {
     let name = head.split_once('(')?.1.to_owned();
     // The first field after the name is number 3.
     let fields: Vec<&str> = tail.split_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3).copied();
-    let number = |at: usize| field(at)?.parse::<i64>().ok();
+    let number = |at: usize| field_at(at, &fields)?.parse::<i64>().ok();
     Some(Task {
         name,
-        start: field(22)?.parse().ok()?,
-        parent: field(4)?.parse().ok()?,
-        process_group: field(5)?.parse().ok()?,
-        flags: field(9)?.parse().ok()?,
+        start: field_at(22, &fields)?.parse().ok()?,
+        parent: field_at(4, &fields)?.parse().ok()?,
+        process_group: field_at(5, &fields)?.parse().ok()?,
+        flags: field_at(9, &fields)?.parse().ok()?,
         policy: (number(19)?, number(40)?, number(41)?),
         mask: CpuSet::parse_list(mask).ok()?,
         group: group.to_owned(),
     })
+}
+
+fn field_at<'f>(number: usize, fields: &[&'f str]) -> Option<&'f str> {
+    fields.get(number - 3).copied()
 }
 
 #[cfg(test)]
@@ -315,20 +318,21 @@ mod tests {
 
     #[test]
     fn the_mask_of_a_workqueues_rescuer_is_its_pools() {
-        let look = |flags: u64, mask: &str| {
-            let stat = format!(
-                "S 2 0 0 0 -1 {flags} 1 2 3 4 5 6 7 8 0 -20 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3 0 0 0 0"
-            );
-            let text = format!(
-                "self 5\n/proc/3/task/3/stat:3 (rcu_gp) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n"
-            );
-            Snapshot::parse(&text, false).unwrap()
-        };
         let found =
-            |flags| look(flags, "0-3").differences(&look(flags, "2"), &BTreeMap::new()).len();
+            |flags| look_at(flags, "0-3").differences(&look_at(flags, "2"), &BTreeMap::new()).len();
         assert_eq!(found(0x0420_8060), 0, "a rescuer");
         assert_eq!(found(0x0420_8040), 1, "bound, and no worker");
         assert_eq!(found(0x0020_8040), 1, "any kernel thread");
+    }
+
+    fn look_at(flags: u64, mask: &str) -> Snapshot {
+        let stat = format!(
+            "S 2 0 0 0 -1 {flags} 1 2 3 4 5 6 7 8 0 -20 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3 0 0 0 0"
+        );
+        let text = format!(
+            "self 5\n/proc/3/task/3/stat:3 (rcu_gp) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n"
+        );
+        Snapshot::parse(&text, false).unwrap()
     }
 
     #[test]

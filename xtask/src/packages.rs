@@ -86,23 +86,12 @@ pub fn prefix() -> Option<&'static [&'static str]> {
 
 /// Installs with apt-get, after it printed what and how much.
 fn install(prefix: &[&str], missing: &[&str], line: &str) {
-    let apt = |arguments: &[&str]| {
-        let mut words: Vec<&str> = prefix.to_vec();
-        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
-        // Another apt may be at work, such as the daily update: without this, apt-get fails at
-        // once.
-        words.extend(["-o", APT_LOCK_TIMEOUT]);
-        words.extend(arguments);
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]);
-        command
-    };
     fn succeeds(mut command: Command) -> bool {
         matches!(command.stdout(Stdio::null()).status(), Ok(status) if status.success())
     }
-    let with_packages = |words: &[&'static str]| apt(&[words, missing].concat());
+    let with_packages = |words: &[&'static str]| run_apt(&[words, missing].concat(), prefix);
     println!("Installing: {}", missing.join(" "));
-    let is_fresh = succeeds(apt(&["update"]));
+    let is_fresh = succeeds(run_apt(&["update"], prefix));
     // Answered with "no", apt says how much it would be.
     let asked = with_packages(&["--assume-no", "install", "--no-install-recommends"]).output();
     let asked = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -115,6 +104,18 @@ fn install(prefix: &[&str], missing: &[&str], line: &str) {
         stop(prefix, service);
     }
 }
+
+fn run_apt(arguments: &[&str], prefix: &[&str]) -> Command {
+        let mut words: Vec<&str> = prefix.to_vec();
+        words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"]);
+        // Another apt may be at work, such as the daily update: without this, apt-get fails at
+        // once.
+        words.extend(["-o", APT_LOCK_TIMEOUT]);
+        words.extend(arguments);
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]);
+        command
+    }
 
 /// The lines of apt-get about numbers of packages and sizes.
 fn sizes(text: &str) -> Vec<&str> {

@@ -202,14 +202,15 @@ mod tests {
 
     #[test]
     fn a_bound_below_the_floor_is_met_at_the_floor() {
-        let check = |bound, floor, found, expected| {
-            let goal = Goal { figure: "x".to_owned(), subject: "stall", bound, floor, found };
-            assert_eq!(goal.verdict(), expected, "{bound} {floor:?} {found:?}");
-        };
-        check(0.15, Some(0.05), Some(0.15), Some("met"));
-        check(0.15, Some(0.85), Some(0.84), Some("met at the floor"));
-        check(0.15, Some(0.85), Some(0.86), Some("missed"));
-        check(0.15, None, Some(0.16), Some("missed"));
-        check(0.15, Some(0.85), None, None);
+        check_verdict(0.15, Some(0.05), Some(0.15), Some("met"));
+        check_verdict(0.15, Some(0.85), Some(0.84), Some("met at the floor"));
+        check_verdict(0.15, Some(0.85), Some(0.86), Some("missed"));
+        check_verdict(0.15, None, Some(0.16), Some("missed"));
+        check_verdict(0.15, Some(0.85), None, None);
+    }
+
+    fn check_verdict(bound: f64, floor: Option<f64>, found: Option<f64>, expected: Option<&str>) {
+        let goal = Goal { figure: "x".to_owned(), subject: "stall", bound, floor, found };
+        assert_eq!(goal.verdict(), expected, "{bound} {floor:?} {found:?}");
     }
 }

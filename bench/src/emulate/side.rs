@@ -152,28 +152,31 @@ pub fn neighbour(
 }
 
 fn one_round(platform: &Platform<'_>, round: u32, ms: u32) -> Result<Felt, Failure> {
-    let run = || Ok::<f64, Failure>(platform.run("b", Load::Work(ONE, ms))?.rate);
     let full = || {
         platform.set("a", 1.0)?;
         platform.set("b", 1.0)?;
-        let rate = run()?;
+        let rate = rate_of_b(ms, platform)?;
         platform.set("a", 0.5)?;
         platform.set("b", 0.5)?;
         platform.settle();
         Ok::<f64, Failure>(rate)
     };
     let before = full()?;
-    let first = run()?;
+    let first = rate_of_b(ms, platform)?;
     // Every other round starts with the change, so that drift does not count as an effect.
     let (steady, changing) = if round.is_multiple_of(2) {
-        let steady = run()?;
+        let steady = rate_of_b(ms, platform)?;
         (steady, while_changing(platform, ms)?)
     } else {
         let changing = while_changing(platform, ms)?;
-        (run()?, changing)
+        (rate_of_b(ms, platform)?, changing)
     };
     let after = full()?;
     Ok(Felt { full: [before, after], steady: [first, steady], changing, ..Felt::default() })
+}
+
+fn rate_of_b(ms: u32, platform: &Platform<'_>) -> Result<f64, Failure> {
+    Ok::<f64, Failure>(platform.run("b", Load::Work(ONE, ms))?.rate)
 }
 
 /// Both vnodes of the example platform at work at the same time, at the speeds of its file, between

@@ -307,11 +307,13 @@ impl Findings {
                 .filter_map(|subject| {
                     let mine: Vec<&Cost> =
                         self.costs.iter().filter(|c| c.subject == *subject).collect();
-                    let of = |part: fn(&Cost) -> f64| {
-                        median_text(&mine.iter().map(|c| part(c) * 100.0).collect::<Vec<_>>(), 3)
-                    };
-                    (!mine.is_empty())
-                        .then(|| vec![subject.clone(), of(|c| c.idle), of(|c| c.busy)])
+                    (!mine.is_empty()).then(|| {
+                        vec![
+                            subject.clone(),
+                            cost_median(|c| c.idle, &mine),
+                            cost_median(|c| c.busy, &mine),
+                        ]
+                    })
                 })
                 .collect(),
         }
@@ -331,11 +333,13 @@ impl Findings {
                 .filter_map(|subject| {
                     let mine: Vec<&Felt> =
                         self.felt.iter().filter(|f| f.subject == *subject).collect();
-                    let of = |part: fn(&Felt) -> f64| {
-                        median_text(&mine.iter().map(|f| part(f)).collect::<Vec<_>>(), 2)
-                    };
-                    (!mine.is_empty())
-                        .then(|| vec![subject.clone(), of(Felt::change), of(Felt::floor)])
+                    (!mine.is_empty()).then(|| {
+                        vec![
+                            subject.clone(),
+                            felt_median(Felt::change, &mine),
+                            felt_median(Felt::floor, &mine),
+                        ]
+                    })
                 })
                 .collect(),
         }
@@ -421,6 +425,14 @@ impl Findings {
     }
 }
 
+fn cost_median(part: fn(&Cost) -> f64, mine: &[&Cost]) -> String {
+    median_text(&mine.iter().map(|c| part(c) * 100.0).collect::<Vec<_>>(), 3)
+}
+
+fn felt_median(part: fn(&Felt) -> f64, mine: &[&Felt]) -> String {
+    median_text(&mine.iter().map(|f| part(f)).collect::<Vec<_>>(), 2)
+}
+
 fn percent(speed: f64) -> String {
     format!("{} %", (speed * 1e4).round() / 1e2)
 }
@@ -453,8 +465,8 @@ mod tests {
 
     #[test]
     fn spin_by_all_and_by_speed() {
-        let one = |asked, achieved| trial("spin", "one thread", 0, asked, achieved);
-        let found = findings(vec![one(0.5, 0.51), one(0.5, 0.49), one(0.05, 0.08)]);
+        let found =
+            findings(vec![spin_trial(0.5, 0.51), spin_trial(0.5, 0.49), spin_trial(0.05, 0.08)]);
         let [row] = &found.spin().rows[..] else { panic!("one subject") };
         assert_eq!((row[1].as_str(), row[4].as_str()), ("3", "3.00"));
         let table = found.spin_by_speed();
@@ -467,13 +479,16 @@ mod tests {
         assert_eq!(even[8], "2.000 [2.000, 2.000]");
     }
 
+    fn spin_trial(asked: f64, achieved: f64) -> Trial {
+        trial("spin", "one thread", 0, asked, achieved)
+    }
+
     #[test]
     fn bursts_by_length() {
-        let one = |load, asked, achieved| trial("bursts", load, 0, asked, achieved);
         let found = findings(vec![
-            one("bursts of 10 ms", 0.5, 0.6),
-            one("bursts of 0.5 ms", 0.5, 1.0),
-            one("bursts of 0.5 ms", 0.25, 0.9),
+            burst_trial("bursts of 10 ms", 0.5, 0.6),
+            burst_trial("bursts of 0.5 ms", 0.5, 1.0),
+            burst_trial("bursts of 0.5 ms", 0.25, 0.9),
         ]);
         let table = found.bursts(0.5);
         assert_eq!(table.head[1..], ["bursts of 0.5 ms", "bursts of 10 ms"]);
@@ -483,17 +498,24 @@ mod tests {
         assert_eq!(lines[0].1[0].points, [(0.5, 1.0), (10.0, 0.6)]);
     }
 
+    fn burst_trial(load: &'static str, asked: f64, achieved: f64) -> Trial {
+        trial("bursts", load, 0, asked, achieved)
+    }
+
     #[test]
     fn churn_is_against_the_thread_of_its_block() {
-        let one = |load, block, achieved| trial("churn", load, block, 0.5, achieved);
         let found = findings(vec![
-            one("one thread", 0, 0.50),
-            one("fork", 0, 0.52),
-            one("one thread", 1, 0.60),
-            one("fork", 1, 0.62),
-            one("fork", 2, 0.99),
+            churn_trial("one thread", 0, 0.50),
+            churn_trial("fork", 0, 0.52),
+            churn_trial("one thread", 1, 0.60),
+            churn_trial("fork", 1, 0.62),
+            churn_trial("fork", 2, 0.99),
         ]);
         assert_eq!(found.churn("churn").rows, [["x", "2.00 [2.00, 2.00]"]]);
+    }
+
+    fn churn_trial(load: &'static str, block: u32, achieved: f64) -> Trial {
+        trial("churn", load, block, 0.5, achieved)
     }
 
     #[test]

@@ -250,17 +250,20 @@ mod tests {
     #[test]
     fn achieved_is_over_the_mean_of_both_baselines() {
         let load = Load::Work(Workers::Threads(1), 1_000);
-        let at = |rate: f64, wait: f64, repeats| Run {
-            gave: Reading { rate, rate_with_wait: Some(wait), ..Reading::default() },
-            steal: rate / 1e4,
-            repeats,
-        };
         let place = TrialPosition { experiment: "spin", subject: "x".to_owned(), block: 0 };
-        let runs = [&at(60.0, 25.0, 1), &at(90.0, 45.0, 0), &at(110.0, 55.0, 2)];
+        let runs = [&run_at(60.0, 25.0, 1), &run_at(90.0, 45.0, 0), &run_at(110.0, 55.0, 2)];
         let trial = judge_runs(TrialRequest { place, load, speed: 0.5 }, runs);
         assert_eq!((trial.steal, trial.repeats), (0.011, 3));
         assert!((trial.achieved - 0.6).abs() < 1e-12 && (trial.error() - 10.0).abs() < 1e-9);
         assert_eq!(trial.achieved_with_wait, Some(0.5));
         assert_eq!((trial.unevenness, trial.stops), ([None; 3], None));
+    }
+
+    fn run_at(rate: f64, wait: f64, repeats: u32) -> Run<Reading> {
+        Run {
+            gave: Reading { rate, rate_with_wait: Some(wait), ..Reading::default() },
+            steal: rate / 1e4,
+            repeats,
+        }
     }
 }

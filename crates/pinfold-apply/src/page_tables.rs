@@ -388,11 +388,9 @@ mod tests {
     #[test]
     fn a_machine_with_a_group_of_its_own_has_tables_by_node() {
         const STAT: &str = "pagetables N0=135168 N1=409600\nsec_pagetables N0=12288 N1=0\n";
-        let found =
-            |others, stat| MachineTables::read(&host(others, stat), Tid(7)).unwrap().unwrap();
-        let own = found("", Some(STAT));
+        let own = machine_tables("", Some(STAT));
         assert_eq!(own.own, Some(tables([(132, 12), (400, 0)])));
-        assert_eq!(found("9\n", Some(STAT)).own, own.own, "with a kernel thread of KVM");
+        assert_eq!(machine_tables("9\n", Some(STAT)).own, own.own, "with a kernel thread of KVM");
         assert_eq!(own.host, tables([(3000, 8), (2000, 8)]));
         let text = "page tables of its group: node 0 132 KiB (second level 12 KiB), node 1 400 KiB \
                     (second level 0 KiB)";
@@ -400,9 +398,9 @@ mod tests {
         let far = own.far(&[NodeId(1)]).unwrap();
         assert!(far.text.starts_with("144 KiB of page tables are on other nodes"), "{far}");
         assert_eq!(own.far(&[NodeId(0), NodeId(1)]), None);
-        let old = found("", Some("anon N0=1 N1=2\n"));
+        let old = machine_tables("", Some("anon N0=1 N1=2\n"));
         assert_eq!(old.own, None, "a kernel that does not count them");
-        for unknown in [found("8\n", Some(STAT)), found("", None)] {
+        for unknown in [machine_tables("8\n", Some(STAT)), machine_tables("", None)] {
             assert_eq!((unknown.process_kib, &unknown.own), (Some(532), &None));
             assert_eq!(unknown.far(&[NodeId(1)]), None, "the nodes are not known");
             let text = unknown.to_string();
@@ -410,5 +408,9 @@ mod tests {
             assert!(text.ends_with("node 1 2000 KiB (second level 8 KiB)"), "{text}");
         }
         assert_eq!(MachineTables::read(&host("", None), Tid(8)).unwrap(), None, "it has ended");
+    }
+
+    fn machine_tables(others: &str, stat: Option<&str>) -> MachineTables {
+        MachineTables::read(&host(others, stat), Tid(7)).unwrap().unwrap()
     }
 }

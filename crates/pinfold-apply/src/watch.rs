@@ -762,20 +762,23 @@ fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
 
 /// Executes a step and reads it back; false if the thread has ended.
 fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, String> {
-    let reported = |error: pinfold_host::HostError| match std::error::Error::source(&error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    };
-    match actuators::take(host, &LiveThreads::default(), &step.change).map_err(reported)? {
+    match actuators::take(host, &LiveThreads::default(), &step.change).map_err(with_cause)? {
         ChangeOutcome::Gone => return Ok(false),
-        ChangeOutcome::Refused { error, .. } => return Err(reported(error)),
+        ChangeOutcome::Refused { error, .. } => return Err(with_cause(error)),
         ChangeOutcome::Done(_) => {}
     }
-    match actuators::verify(host, hierarchy, &step.change).map_err(reported)? {
+    match actuators::verify(host, hierarchy, &step.change).map_err(with_cause)? {
         ReadBack::AsAsked | ReadBack::Less(_) | ReadBack::Given { .. } => Ok(true),
         ReadBack::Gone => Ok(false),
         ReadBack::Other { wanted, found } => {
             Err(format!("the kernel shows {found} instead of {wanted}"))
         }
+    }
+}
+
+fn with_cause(error: pinfold_host::HostError) -> String {
+    match std::error::Error::source(&error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
     }
 }

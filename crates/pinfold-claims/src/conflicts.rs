@@ -101,17 +101,17 @@ impl Claims {
     /// another one, unless [`Claims::with_own_names`] says that it is the same.
     #[must_use]
     pub fn without_names(&self, names: &[&str]) -> Vec<&Claim> {
-        let is_own = |claim: &&Claim| {
-            claim.owner.kind.sort == OwnerSort::Machine
-                && names.contains(&claim.owner.name.as_str())
-        };
-        let managers: Vec<_> =
-            self.known.iter().filter(is_own).filter_map(|claim| claim.owner.manager).collect();
+        let managers: Vec<_> = self
+            .known
+            .iter()
+            .filter(|claim| is_machine_of(claim, names))
+            .filter_map(|claim| claim.owner.manager)
+            .collect();
         self.known
             .iter()
             .filter(|claim: &&Claim| {
                 let is_other = claim.active && !self.are_names_own;
-                (is_other || !is_own(claim)) && !managers.contains(&claim.owner.kind)
+                (is_other || !is_machine_of(claim, names)) && !managers.contains(&claim.owner.kind)
             })
             .collect()
     }
@@ -180,6 +180,10 @@ impl Claims {
         });
         findings.collect()
     }
+}
+
+fn is_machine_of(claim: &&Claim, names: &[&str]) -> bool {
+    claim.owner.kind.sort == OwnerSort::Machine && names.contains(&claim.owner.name.as_str())
 }
 
 /// What distinguishes owners.

@@ -31,12 +31,10 @@ impl<'h> Context<'h> {
     /// The context of a host.
     #[must_use]
     pub fn new(host: &'h dyn Host) -> Self {
-        let list = |path: String| {
-            let text = host.read_text(&path).unwrap_or_default();
-            CpuSet::parse_list(&text).unwrap_or_default()
-        };
-        let online = list(paths::cpu_online());
-        let present = list(paths::cpu_present()).union(&list(paths::cpu_possible())).union(&online);
+        let online = read_list(paths::cpu_online(), host);
+        let present = read_list(paths::cpu_present(), host)
+            .union(&read_list(paths::cpu_possible(), host))
+            .union(&online);
         Self { host, online, present, processes: OnceCell::new() }
     }
 
@@ -154,6 +152,11 @@ impl<'h> Context<'h> {
         let source = Source { value: None, ..source.clone() };
         claims.report(Finding::warning("claims", format!("{source}: {why}; not counted")));
     }
+}
+
+fn read_list(path: String, host: &dyn Host) -> CpuSet {
+    let text = host.read_text(&path).unwrap_or_default();
+    CpuSet::parse_list(&text).unwrap_or_default()
 }
 
 /// The cgroup of a process for cpusets, as a path below the root of the hierarchy.

@@ -58,22 +58,23 @@ impl Claims {
     #[must_use]
     pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
         let group = group_of(host, process);
-        let is_own = |claim: &Claim| {
-            let owner = &claim.owner;
-            let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;
-            owner.process == Some(process) || (is_named && owner.process.is_none())
-        };
         let managers: Vec<&Kind> = self
             .known
             .iter()
-            .filter(|claim| is_own(claim))
+            .filter(|claim| is_of_machine(claim, name, process))
             .filter_map(|c| c.owner.manager)
             .collect();
         self.filter(|claim| {
-            !is_own(claim)
+            !is_of_machine(claim, name, process)
                 && !managers.contains(&claim.owner.kind)
                 && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))
                 && !group.as_deref().is_some_and(|group| owners::kubelet::contains(claim, group))
         })
     }
+}
+
+fn is_of_machine(claim: &Claim, name: &str, process: Tid) -> bool {
+    let owner = &claim.owner;
+    let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;
+    owner.process == Some(process) || (is_named && owner.process.is_none())
 }

@@ -47,13 +47,12 @@ pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
         headline(plan),
         quote(&vnode.name)
     );
-    let mut line = |text: String| {
-        script.push_str(&text);
-        script.push('\n');
-    };
     // The emulator leaves the vCPUs' CPUs before the vCPUs move there.
     if let Some(emulator) = vnode.thread(&Role::Emulator) {
-        line(format!("virsh emulatorpin --domain \"$domain\" --cpulist {} \"$@\"", emulator.pus));
+        add_line(
+            format!("virsh emulatorpin --domain \"$domain\" --cpulist {} \"$@\"", emulator.pus),
+            &mut script,
+        );
     }
     let mut number = 0_u32;
     for thread in &vnode.threads {
@@ -62,17 +61,26 @@ pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
             number += 1;
             let own = id.strip_prefix("iothread").and_then(|rest| rest.parse().ok());
             let iothread = own.unwrap_or(number);
-            line(format!("# {}", safe(&thread.role.to_string())));
-            line(format!(
-                "virsh iothreadpin --domain \"$domain\" --iothread {iothread} --cpulist {pus} \"$@\""
-            ));
+            add_line(format!("# {}", safe(&thread.role.to_string())), &mut script);
+            add_line(
+                format!(
+                    "virsh iothreadpin --domain \"$domain\" --iothread {iothread} --cpulist {pus} \"$@\""
+                ),
+                &mut script,
+            );
         } else if thread.role.is_device() {
-            line(format!("# libvirt has no pin for {}: the plan wants {pus}", thread.role));
+            add_line(
+                format!("# libvirt has no pin for {}: the plan wants {pus}", thread.role),
+                &mut script,
+            );
         }
     }
     for thread in vnode.vcpus() {
         let (index, pus) = (thread.role.short(), &thread.pus);
-        line(format!("virsh vcpupin --domain \"$domain\" --vcpu {index} --cpulist {pus} \"$@\""));
+        add_line(
+            format!("virsh vcpupin --domain \"$domain\" --vcpu {index} --cpulist {pus} \"$@\""),
+            &mut script,
+        );
     }
     let tunables = FORMAT.answers(Scope::of_vnode(plan, vnode));
     script.push_str(&tunables.text(""));
@@ -85,32 +93,49 @@ pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
 /// Comments on settings without a command, and on memory, whose command takes effect at the next
 /// start only.
 fn missing(script: &mut String, vnode: &VnodePlan) {
-    let mut line = |text: String| {
-        script.push_str(&text);
-        script.push('\n');
-    };
     if let Some(memory) = &vnode.memory {
         let nodes = node_list(&memory.nodes);
-        line("# Allocated memory does not move: this applies from the next start on".to_owned());
-        line(format!(
-            "virsh numatune --domain \"$domain\" --mode {} --nodeset {nodes} --config",
-            mode_of(memory)
-        ));
+        add_line(
+            "# Allocated memory does not move: this applies from the next start on".to_owned(),
+            script,
+        );
+        add_line(
+            format!(
+                "virsh numatune --domain \"$domain\" --mode {} --nodeset {nodes} --config",
+                mode_of(memory)
+            ),
+            script,
+        );
     }
-    line(
+    add_line(
         "\n# Not possible with a command, only in the domain file (`--emit libvirt --into FILE`):"
             .to_owned(),
+        script,
     );
     if let Some(guest) = &vnode.guest {
         let (sockets, cores, threads) = (guest.sockets, guest.cores, guest.threads);
-        line(format!("# the guest's topology {sockets}×{cores}×{threads}, from the next start on"));
+        add_line(
+            format!("# the guest's topology {sockets}×{cores}×{threads}, from the next start on"),
+            script,
+        );
     }
     if let Some(page) = vnode.memory.as_ref().and_then(|memory| memory.page_bytes) {
-        line(format!("# the memory in huge pages of {}, from the next start on", mib(page)));
+        add_line(
+            format!("# the memory in huge pages of {}, from the next start on", mib(page)),
+            script,
+        );
     }
     for thread in &vnode.threads {
         if let Some(policy) = thread.policy {
-            line(format!("# {} under the policy {policy}", safe(&thread.role.to_string())));
+            add_line(
+                format!("# {} under the policy {policy}", safe(&thread.role.to_string())),
+                script,
+            );
         }
     }
+}
+
+fn add_line(text: String, script: &mut String) {
+    script.push_str(&text);
+    script.push('\n');
 }

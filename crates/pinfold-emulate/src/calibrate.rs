@@ -468,21 +468,12 @@ mod tests {
     #[test]
     fn next_to_other_tasks_work_per_cpu_second_shows_the_cost() {
         fn check(charged_to: Option<ChargedTo>, counts_stalls: bool, expected: Option<[i64; 5]>) {
-            let run = |cpu_ns: u64, lost: u64| {
-                let windows = vec![Window { units: 7, own_ns: cpu_ns / 9, span_ns: cpu_ns }; 4];
-                let total_own_ns = cpu_ns * (990_000 - lost * 99 / 100) / 1_000_000;
-                let counted_ns = if counts_stalls { cpu_ns } else { total_own_ns };
-                let run = ReferenceRun {
-                    windows,
-                    total_own_ns,
-                    cpu_ns: counted_ns,
-                    elapsed_ns: 1_600_000_000,
-                };
-                round(run)
-            };
-            let mut seen = BTreeMap::from([(None, run(400_000_000, 0))]);
+            let mut seen = BTreeMap::from([(None, run_of(400_000_000, 0, counts_stalls))]);
             for (at, (share, part)) in SHARES.iter().zip(1..).enumerate() {
-                seen.insert(Some(at), run(part * 90_000_000, u64::from(*share) + 60_000));
+                seen.insert(
+                    Some(at),
+                    run_of(part * 90_000_000, u64::from(*share) + 60_000, counts_stalls),
+                );
             }
             let (entries, pus) = (Vec::new(), CpuSet::single(PuId(2)));
             let look = Sample { entries, pus, periods_ns: [Some(200_000); 5], charged_to };
@@ -498,6 +489,15 @@ mod tests {
         check(None, true, None);
         // Without an account of its threads, nothing is known.
         check(Some(ChargedTo::Helpers), true, None);
+    }
+
+    fn run_of(cpu_ns: u64, lost: u64, counts_stalls: bool) -> Round {
+        let windows = vec![Window { units: 7, own_ns: cpu_ns / 9, span_ns: cpu_ns }; 4];
+        let total_own_ns = cpu_ns * (990_000 - lost * 99 / 100) / 1_000_000;
+        let counted_ns = if counts_stalls { cpu_ns } else { total_own_ns };
+        let run =
+            ReferenceRun { windows, total_own_ns, cpu_ns: counted_ns, elapsed_ns: 1_600_000_000 };
+        round(run)
     }
 
     /// A burner counts 105 µs of 500 as taken. It has 103 µs of CPU time, and 4 µs more are lost to

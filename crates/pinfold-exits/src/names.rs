@@ -222,33 +222,34 @@ mod tests {
 
     #[test]
     fn reasons_have_the_kernels_names() {
-        let check = |architecture, key: ExitKey, expected: &str| {
-            let found = name(ExitSource::Hardware, Some(architecture), key);
-            assert_eq!(found, expected, "{key:?}");
-        };
         let plain = |reason| key(reason, false, false);
         let (vmx, svm, trap) = (1 << 32, 2 << 32, 2_u64);
-        check(Architecture::X86, plain(vmx | 10), "CPUID");
-        check(Architecture::X86, plain(vmx | 0x8000_0021), "INVALID_STATE FAILED_VMENTRY");
-        check(Architecture::X86, plain(vmx | 999), "VMX exit 999");
-        check(Architecture::X86, key(vmx | 49, true, false), "EPT_MISCONFIG (MMIO)");
-        check(Architecture::X86, key(vmx | 56, false, true), "APIC_WRITE (IPI)");
-        check(Architecture::X86, plain(svm | 0x72), "cpuid");
-        check(Architecture::X86, key(svm | 0x400, true, true), "npf (MMIO, IPI)");
-        check(Architecture::X86, plain(svm | 0x0fff), "SVM exit 0xfff");
-        check(Architecture::X86, plain(7), "exit 0x7 of isa 0");
-        check(Architecture::Arm, plain(0), "IRQ");
-        check(Architecture::Arm, plain(trap | 0x01 << 32), "WFx");
-        check(Architecture::Arm, plain(trap | 0x24 << 32), "DABT_LOW");
-        check(Architecture::Arm, key(trap | 0x24 << 32, true, false), "DABT_IO_MEM");
-        check(Architecture::Arm, key(trap | 0x24 << 32, true, true), "DABT_IO_MEM_IPI");
-        check(Architecture::Arm, key(trap | 0x18 << 32, false, true), "SYS64_IPI");
-        check(Architecture::Arm, plain(trap | 0x3f << 32), "trap class 0x3f");
-        check(Architecture::RiscV, plain(21), "LOAD_GUEST_PAGE_FAULT");
-        check(Architecture::RiscV, plain(1 << 63 | 5), "IRQ_S_TIMER");
-        check(Architecture::RiscV, plain(1 << 63 | 40), "RISC-V interrupt 40");
+        check_name(Architecture::X86, plain(vmx | 10), "CPUID");
+        check_name(Architecture::X86, plain(vmx | 0x8000_0021), "INVALID_STATE FAILED_VMENTRY");
+        check_name(Architecture::X86, plain(vmx | 999), "VMX exit 999");
+        check_name(Architecture::X86, key(vmx | 49, true, false), "EPT_MISCONFIG (MMIO)");
+        check_name(Architecture::X86, key(vmx | 56, false, true), "APIC_WRITE (IPI)");
+        check_name(Architecture::X86, plain(svm | 0x72), "cpuid");
+        check_name(Architecture::X86, key(svm | 0x400, true, true), "npf (MMIO, IPI)");
+        check_name(Architecture::X86, plain(svm | 0x0fff), "SVM exit 0xfff");
+        check_name(Architecture::X86, plain(7), "exit 0x7 of isa 0");
+        check_name(Architecture::Arm, plain(0), "IRQ");
+        check_name(Architecture::Arm, plain(trap | 0x01 << 32), "WFx");
+        check_name(Architecture::Arm, plain(trap | 0x24 << 32), "DABT_LOW");
+        check_name(Architecture::Arm, key(trap | 0x24 << 32, true, false), "DABT_IO_MEM");
+        check_name(Architecture::Arm, key(trap | 0x24 << 32, true, true), "DABT_IO_MEM_IPI");
+        check_name(Architecture::Arm, key(trap | 0x18 << 32, false, true), "SYS64_IPI");
+        check_name(Architecture::Arm, plain(trap | 0x3f << 32), "trap class 0x3f");
+        check_name(Architecture::RiscV, plain(21), "LOAD_GUEST_PAGE_FAULT");
+        check_name(Architecture::RiscV, plain(1 << 63 | 5), "IRQ_S_TIMER");
+        check_name(Architecture::RiscV, plain(1 << 63 | 40), "RISC-V interrupt 40");
         let unknown = name(ExitSource::Hardware, None, plain(0x11));
         assert_eq!(unknown, "exit 0x11");
+    }
+
+    fn check_name(architecture: Architecture, key: ExitKey, expected: &str) {
+        let found = name(ExitSource::Hardware, Some(architecture), key);
+        assert_eq!(found, expected, "{key:?}");
     }
 
     #[test]

@@ -70,18 +70,15 @@ impl EventSurvey {
     /// # Errors
     /// [`ExitsError::Host`], which does not happen.
     pub fn find_fired(&self) -> Result<Option<ExitSource>, ExitsError> {
-        let finished = |threads: &[(Tid, ThreadExits)]| {
-            threads.iter().any(|(_, thread)| !thread.exits.is_empty())
-        };
         // In this order: the exit of the processor comes before the exit to user space.
         let userspace = match &self.userspace {
-            Some(counter) => finished(&counter.read()?),
+            Some(counter) => have_exits(&counter.read()?),
             None => false,
         };
         let hardware = self.hardware.read()?;
         Ok(
             match (
-                finished(&hardware),
+                have_exits(&hardware),
                 userspace
                     && hardware.iter().all(|(_, thread): &(Tid, ThreadExits)| {
                         thread.guest.count == 0 && !thread.is_outside
@@ -93,6 +90,10 @@ impl EventSurvey {
             },
         )
     }
+}
+
+fn have_exits(threads: &[(Tid, ThreadExits)]) -> bool {
+    threads.iter().any(|(_, thread)| !thread.exits.is_empty())
 }
 
 /// Observes for at most `timeout_ns` which events of a running machine fire.

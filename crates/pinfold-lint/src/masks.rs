@@ -124,18 +124,20 @@ fn half_pinned(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
         return;
     }
-    let floats =
-        |pus: &Option<CpuSet>| pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus));
     let floating: Vec<u32> =
-        view.vcpus().filter(|(_, pin)| floats(&pin.pus)).map(|(index, _)| index).collect();
+        view.vcpus().filter(|(_, pin)| floats(&pin.pus, view)).map(|(index, _)| index).collect();
     if floating.is_empty() {
         return;
     }
     let fault = MaskFault::HalfPinned { floating: &floating, held: &view.held };
     let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     diagnostic.places =
-        places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus)).map(|(_, pin)| pin));
+        places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus, view)).map(|(_, pin)| pin));
     diagnostics.push(diagnostic);
+}
+
+fn floats(pus: &Option<CpuSet>, view: &LintContext<'_, '_>) -> bool {
+    pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus))
 }
 
 /// Two vCPUs that may only run on the same CPU.

@@ -351,26 +351,25 @@ impl PlanError {
 
     /// The part of the request that the error is about, if any.
     pub fn field(&self) -> Option<RequestField> {
-        let of = |vnode: &str, field| Some(RequestField::Vnode(vnode.to_owned(), field));
         match self {
             PlanError::Device { device, .. } => Some(RequestField::Device(device.clone())),
             PlanError::BadIothread { id, .. } => Some(RequestField::Iothread(id.clone())),
             PlanError::Free { .. } => Some(RequestField::Free),
             PlanError::EmulatorRequest { .. } => Some(RequestField::Emulator),
             PlanError::NoPus { .. } => Some(RequestField::Avoid),
-            PlanError::BadName { name, .. } => of(name, VnodeField::Name),
+            PlanError::BadName { name, .. } => vnode_field(name, VnodeField::Name),
             PlanError::NoVcpus { vnode, .. } | PlanError::NoRoom { vnode, .. } => {
-                of(vnode, VnodeField::Count)
+                vnode_field(vnode, VnodeField::Count)
             }
-            PlanError::TooManyVhosts { vnode, .. } => of(vnode, VnodeField::Vhosts),
-            PlanError::Memory { vnode, .. } => of(vnode, VnodeField::Memory),
-            PlanError::HugePages { vnode, .. } => of(vnode, VnodeField::HugePages),
-            PlanError::GuestSmt { vnode, .. } => of(vnode, VnodeField::GuestSmt),
-            PlanError::Policy { vnode, .. } => of(vnode, VnodeField::Policies),
-            PlanError::Pin { vnode, .. } => of(vnode, VnodeField::Pins),
+            PlanError::TooManyVhosts { vnode, .. } => vnode_field(vnode, VnodeField::Vhosts),
+            PlanError::Memory { vnode, .. } => vnode_field(vnode, VnodeField::Memory),
+            PlanError::HugePages { vnode, .. } => vnode_field(vnode, VnodeField::HugePages),
+            PlanError::GuestSmt { vnode, .. } => vnode_field(vnode, VnodeField::GuestSmt),
+            PlanError::Policy { vnode, .. } => vnode_field(vnode, VnodeField::Policies),
+            PlanError::Pin { vnode, .. } => vnode_field(vnode, VnodeField::Pins),
             PlanError::Nodes { vnode, .. }
             | PlanError::Cells { vnode, .. }
-            | PlanError::WrongKind { vnode, .. } => of(vnode, VnodeField::Whole),
+            | PlanError::WrongKind { vnode, .. } => vnode_field(vnode, VnodeField::Whole),
             // Of several vnodes, the largest is the first that has no room.
             PlanError::TooManyVcpus { .. } => Some(RequestField::LargestVnode),
             PlanError::UnknownStrategy { .. }
@@ -436,6 +435,10 @@ impl PlanError {
                 | PlanError::Memory { .. }
         )
     }
+}
+
+fn vnode_field(vnode: &str, field: VnodeField) -> Option<RequestField> {
+    Some(RequestField::Vnode(vnode.to_owned(), field))
 }
 
 /// The hint where a strategy gives fewer vCPUs or cores than are asked for.

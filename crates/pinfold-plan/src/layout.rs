@@ -221,12 +221,11 @@ impl Layout {
 }
 
 fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> Layout {
-    let place = |text: String| Place::from_text(format!("vnodes[{index}].{text}"));
     let pins = vnode.threads.iter().zip(0_usize..).map(|(thread, entry)| Pin {
         role: thread.role.clone(),
         pus: Some(thread.pus.clone()),
         policy: thread.policy,
-        place: place(format!("threads[{entry}].pus: \"{}\"", thread.pus)),
+        place: place_in_plan(format!("threads[{entry}].pus: \"{}\"", thread.pus), index),
     });
     let count = u32::try_from(vnode.vcpus().count()).unwrap_or(u32::MAX);
     let guest = vnode.guest.as_ref().map(|guest| {
@@ -235,7 +234,7 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
             sockets,
             threads,
             cores: groups(count, threads),
-            place: place(format!("guest: {sockets}×{cores}×{threads}")),
+            place: place_in_plan(format!("guest: {sockets}×{cores}×{threads}"), index),
         }
     });
     let memory = vnode.memory.iter().map(|memory| MemoryOf {
@@ -243,7 +242,7 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
         nodes: Some(memory.nodes.clone()),
         interleaved: false,
         preferred: memory.is_preferred,
-        place: place("memory.nodes".to_owned()),
+        place: place_in_plan("memory.nodes".to_owned(), index),
     });
     let nodes = vnode.memory.as_ref().map_or(0, |memory| memory.nodes.len());
     let bytes = vnode.memory.as_ref().and_then(|memory| memory.bytes);
@@ -262,14 +261,20 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
         // The emitted file shows the guest one cell for each node.
         cells: vec![CpuSet::new(); nodes],
         memory: memory.collect(),
-        bytes: bytes
-            .map(|value| Located { value, place: place(format!("memory.size_bytes: {value}")) }),
+        bytes: bytes.map(|value| Located {
+            value,
+            place: place_in_plan(format!("memory.size_bytes: {value}"), index),
+        }),
         pages: None,
         housekeeping: Some(plan.housekeeping.clone()),
         exclusive: plan.exclusive.clone(),
         defined_by: definition::of_plan(plan).map(str::to_owned),
         plan: Some(Arc::clone(plan)),
     }
+}
+
+fn place_in_plan(text: String, index: usize) -> Place {
+    Place::from_text(format!("vnodes[{index}].{text}"))
 }
 
 /// The strategy of the file's mark, if the threads still have its pins.

@@ -263,8 +263,10 @@ fn distance(topology: &Topology, state: &NodeState, from: NodeId, to: NodeId) ->
     if let Some(known) = state.distances.get(&(from, to)) {
         return *known;
     }
-    let cpus = |id: NodeId| topology.nodes.iter().find(|node| node.id == id).map(|node| &node.pus);
-    let (Some(first), Some(second)) = (cpus(from), cpus(to)) else { return 20 };
+    let (Some(first), Some(second)) = (cpus_of_node(from, topology), cpus_of_node(to, topology))
+    else {
+        return 20;
+    };
     let is_near = topology
         .packages
         .iter()
@@ -276,6 +278,10 @@ fn distance(topology: &Topology, state: &NodeState, from: NodeId, to: NodeId) ->
     } else {
         20
     }
+}
+
+fn cpus_of_node(id: NodeId, topology: &Topology) -> Option<&CpuSet> {
+    topology.nodes.iter().find(|node| node.id == id).map(|node| &node.pus)
 }
 
 fn ids(nodes: &[&NumaNode]) -> Vec<NodeId> {

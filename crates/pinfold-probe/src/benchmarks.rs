@@ -263,11 +263,10 @@ impl Benchmark {
     /// The arguments of `pinload`, starting with the subcommand.
     pub fn argv(&self) -> Vec<String> {
         let mut argv = vec![self.probe().to_owned()];
-        let mut add = |name: &str, value: String| argv.extend([name.to_owned(), value]);
-        add("--seconds", seconds(self.duration_ns));
+        add("--seconds", seconds(self.duration_ns), &mut argv);
         match &self.cpus {
-            Cpus::All => add("--cpus", "all".to_owned()),
-            Cpus::These(set) => add("--cpus", set.to_string()),
+            Cpus::All => add("--cpus", "all".to_owned(), &mut argv),
+            Cpus::These(set) => add("--cpus", set.to_string(), &mut argv),
             Cpus::Any => {}
         }
         add(
@@ -276,23 +275,24 @@ impl Benchmark {
                 SchedPolicy::Other => "other".to_owned(),
                 SchedPolicy::Fifo(priority) => format!("fifo:{priority}"),
             },
+            &mut argv,
         );
-        add("--max-samples", self.max_samples.to_string());
+        add("--max-samples", self.max_samples.to_string(), &mut argv);
         match &self.kind {
             Kind::SpinGap { duty_percent, period_us, floor_ns } => {
-                add("--duty", duty_percent.to_string());
-                add("--period-us", period_us.to_string());
-                add("--floor-ns", floor_ns.to_string());
+                add("--duty", duty_percent.to_string(), &mut argv);
+                add("--period-us", period_us.to_string(), &mut argv);
+                add("--floor-ns", floor_ns.to_string(), &mut argv);
             }
-            Kind::Wakeup { period_us } => add("--period-us", period_us.to_string()),
-            Kind::Compute { window_ms } => add("--window-ms", window_ms.to_string()),
+            Kind::Wakeup { period_us } => add("--period-us", period_us.to_string(), &mut argv),
+            Kind::Compute { window_ms } => add("--window-ms", window_ms.to_string(), &mut argv),
             Kind::IoLatency { target, block, seed, .. } => {
                 match target {
-                    IoTarget::Device(path) => add("--device", path.clone()),
-                    IoTarget::File(path) => add("--file", path.clone()),
+                    IoTarget::Device(path) => add("--device", path.clone(), &mut argv),
+                    IoTarget::File(path) => add("--file", path.clone(), &mut argv),
                 }
-                add("--block", block.to_string());
-                add("--seed", seed.to_string());
+                add("--block", block.to_string(), &mut argv);
+                add("--seed", seed.to_string(), &mut argv);
                 argv.push("--direct".to_owned());
             }
         }
@@ -377,6 +377,10 @@ impl Benchmark {
         let message = message.trim().to_owned();
         BenchmarkError::Failed { probe: self.probe(), how, message }
     }
+}
+
+fn add(name: &str, value: String, argv: &mut Vec<String>) {
+    argv.extend([name.to_owned(), value])
 }
 
 /// Seconds with nine decimals: exact, and never in exponent form.

@@ -309,22 +309,25 @@ fn of_reading(
 
 fn find_lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
     let mut lost = Vec::new();
-    let mut report = |count: u64, what: &str| {
-        if count > 0 {
-            lost.push(format!("{count} {what}"));
-        }
-    };
-    report(watched.gone.into(), "threads had exited before the observation began");
-    report(reading.lost, "calls that exceeded the table size");
+    report(watched.gone.into(), "threads had exited before the observation began", &mut lost);
+    report(reading.lost, "calls that exceeded the table size", &mut lost);
     report(
         reading.unseen,
         "calls whose beginning was not seen, mostly those under way at the start",
+        &mut lost,
     );
     report(
         reading.missed,
         "events of the host that occurred while another BPF program ran on their CPU",
+        &mut lost,
     );
     lost
+}
+
+fn report(count: u64, what: &str, lost: &mut Vec<String>) {
+    if count > 0 {
+        lost.push(format!("{count} {what}"));
+    }
 }
 
 /// Sums the waits by the names of their frames.

@@ -127,27 +127,8 @@ impl Run {
     /// [`BenchmarkError::Output`] if they are not those of this run, have different checksums, or
     /// the parallel phase is longer than the whole run.
     pub fn read(settings: &Parallel, figures: &[Figure]) -> Result<Run, BenchmarkError> {
-        let part = |name: &str| -> Result<(u64, String), BenchmarkError> {
-            let wanted = [
-                ("part", name.to_owned()),
-                ("program", settings.program.clone()),
-                ("threads", settings.threads.to_string()),
-                ("size", settings.size.name().to_owned()),
-                ("seed", settings.seed.to_string()),
-            ];
-            let figure = figures
-                .iter()
-                .find(|figure| {
-                    figure.probe == PROBE
-                        && figure.unit == Unit::Nanoseconds
-                        && wanted.iter().all(|(key, value)| figure.labels.get(*key) == Some(value))
-                })
-                .ok_or_else(|| wrong(format!("lacks the figure {wanted:?}")))?;
-            let checksum = figure.labels.get("checksum").cloned();
-            let checksum = checksum.ok_or_else(|| wrong(format!("has no checksum of {name}")))?;
-            Ok((figure.duration_ns, checksum))
-        };
-        let ((full_ns, checksum), (roi_ns, other)) = (part("full")?, part("roi")?);
+        let ((full_ns, checksum), (roi_ns, other)) =
+            (part_of("full", figures, settings)?, part_of("roi", figures, settings)?);
         if checksum != other {
             return Err(wrong(format!("has the checksums {checksum} and {other}")));
         }
@@ -156,6 +137,31 @@ impl Run {
         }
         Ok(Run { full_ns, roi_ns, checksum })
     }
+}
+
+fn part_of(
+    name: &str,
+    figures: &[Figure],
+    settings: &Parallel,
+) -> Result<(u64, String), BenchmarkError> {
+    let wanted = [
+        ("part", name.to_owned()),
+        ("program", settings.program.clone()),
+        ("threads", settings.threads.to_string()),
+        ("size", settings.size.name().to_owned()),
+        ("seed", settings.seed.to_string()),
+    ];
+    let figure = figures
+        .iter()
+        .find(|figure| {
+            figure.probe == PROBE
+                && figure.unit == Unit::Nanoseconds
+                && wanted.iter().all(|(key, value)| figure.labels.get(*key) == Some(value))
+        })
+        .ok_or_else(|| wrong(format!("lacks the figure {wanted:?}")))?;
+    let checksum = figure.labels.get("checksum").cloned();
+    let checksum = checksum.ok_or_else(|| wrong(format!("has no checksum of {name}")))?;
+    Ok((figure.duration_ns, checksum))
 }
 
 fn wrong(why: String) -> BenchmarkError {

@@ -326,28 +326,29 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
         join(latency, waits, account, reading.began_ns);
     }
     let mut lost = Vec::new();
-    let mut report = |count: u64, what: &str| {
-        if count > 0 {
-            lost.push(format!("{count} {what}"));
-        }
-    };
-    report(watched.gone.into(), "threads had exited before the observation began");
+    report(watched.gone.into(), "threads had exited before the observation began", &mut lost);
     report(
         strangers.into(),
         "child processes of the machine, which are not counted as its threads",
+        &mut lost,
     );
-    report(reading.unborn, "threads created during the measurement that exceeded the table size");
-    report(reading.nameless, "wakers or running tasks that exceeded the table size");
-    report(unseen(reading), "waits whose beginning was not seen");
+    report(
+        reading.unborn,
+        "threads created during the measurement that exceeded the table size",
+        &mut lost,
+    );
+    report(reading.nameless, "wakers or running tasks that exceeded the table size", &mut lost);
+    report(unseen(reading), "waits whose beginning was not seen", &mut lost);
     report(
         reading.missed,
         "events of the host that occurred while another BPF program ran on their CPU",
+        &mut lost,
     );
     let missing = others
         .iter()
         .filter(|(_, tid)| !reading.accounts.iter().any(|account| account.tid == *tid))
         .count();
-    report(missing as u64, "threads of the machine that were never seen");
+    report(missing as u64, "threads of the machine that were never seen", &mut lost);
     SchedLatency {
         level: Level::Tracepoints,
         duration_ns: reading.ended_ns.saturating_sub(reading.began_ns),
@@ -363,6 +364,12 @@ fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) 
             .collect(),
         quotas: Vec::new(),
         lost,
+    }
+}
+
+fn report(count: u64, what: &str, lost: &mut Vec<String>) {
+    if count > 0 {
+        lost.push(format!("{count} {what}"));
     }
 }
 

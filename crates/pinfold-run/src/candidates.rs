@@ -35,21 +35,24 @@ pub fn strategies() -> Vec<Candidate> {
 #[must_use]
 pub fn cpus() -> Vec<Candidate> {
     let describe = |topology: &Topology| {
-        let of = |what: &str, index: Option<u32>| index.map(|index| format!("{what} {index}"));
         topology
             .pus
             .iter()
             .map(|pu| {
                 let places = [
-                    of("core", Some(pu.core.0)),
-                    of("L3", pu.l3.map(|id| id.0)),
-                    of("node", pu.node.map(|id| id.0)),
+                    numbered("core", Some(pu.core.0)),
+                    numbered("L3", pu.l3.map(|id| id.0)),
+                    numbered("node", pu.node.map(|id| id.0)),
                 ];
                 (pu.os.0.to_string(), places.into_iter().flatten().collect::<Vec<_>>().join(", "))
             })
             .collect()
     };
     topology().map(|topology| describe(&topology)).unwrap_or_default()
+}
+
+fn numbered(what: &str, index: Option<u32>) -> Option<String> {
+    index.map(|index| format!("{what} {index}"))
 }
 
 /// The NUMA nodes with their CPUs.

@@ -166,7 +166,6 @@ impl Gate {
 
     /// Lets the command continue.
     fn let_go(self, command: &mut Child) -> Result<(), Failure> {
-        let gone = || Failure::new(Exit::Host, "the command exited before it was released");
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
         let mut watcher = EventWatcher::default();
         let mut stream = loop {
@@ -188,18 +187,25 @@ impl Gate {
     }
 }
 
+fn gone() -> Failure {
+    Failure::new(Exit::Host, "the command exited before it was released")
+}
+
 /// The process at the gate: executes the command when the gate is opened, and exits if the process
 /// that would open it has ended.
 pub fn wait_at(socket: &str, command: &[String]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(Exit::Host, format!("gate: {error}"));
     let mut go = [0];
-    let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.read_exact(&mut go).map_err(failed)?;
+    let mut stream = UnixStream::connect(socket).map_err(gate_failed)?;
+    stream.read_exact(&mut go).map_err(gate_failed)?;
     drop(stream);
     let Some((program, words)) = command.split_first() else {
         return Err(Failure::new(Exit::Input, "no command was given"));
     };
     Err(Failure::from(Spawn::new(program).args(words).replace_self()))
+}
+
+fn gate_failed(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Host, format!("gate: {error}"))
 }
 
 #[cfg(test)]

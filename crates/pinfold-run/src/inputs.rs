@@ -102,15 +102,16 @@ impl RequestFile {
     /// The request for a machine.
     pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
         let request = name_option(&self.path, requests::from_toml(&self.text))?;
-        let known = |key: &[&str], pus: &CpuSet| {
-            let place = requests::place_of_key(&self.text, key);
-            require_known(&format!("{}{}", self.place(place), key.join(".")), pus, topology)
-        };
-        known(&["avoid"], &request.avoid)?;
+        self.require_key(&["avoid"], &request.avoid, topology)?;
         if let Some(Free::These(pus)) = &request.free {
-            known(&["host", "pus"], pus)?;
+            self.require_key(&["host", "pus"], pus, topology)?;
         }
         Ok(request)
+    }
+
+    fn require_key(&self, key: &[&str], pus: &CpuSet, topology: &Topology) -> Result<(), Failure> {
+        let place = requests::place_of_key(&self.text, key);
+        require_known(&format!("{}{}", self.place(place), key.join(".")), pus, topology)
     }
 
     /// Makes a plan for the request around the claims of others.

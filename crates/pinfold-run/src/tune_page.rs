@@ -174,23 +174,18 @@ impl Build<'_> {
     fn pins_alone(&self) -> Option<PinsAlone> {
         let metric = self.report.config.metric();
         let load = self.report.goal_load;
-        let pins = |index: usize| {
-            let is_pinned = self.records[index].role == CandidateRole::Candidate;
-            let (_, plan) = self.tried.iter().find(|(tried, _)| *tried == index)?;
-            (is_pinned && plan.exclusive.is_empty()).then(|| self.id(index))?
-        };
         let ranked = self.report.ranking.iter().filter_map(|row| {
             let contrast = row.cell(metric, load)?.against_baseline.as_ref()?;
             let interval = contrast.interval.as_ref()?;
             Some(PinsAlone {
-                candidate: pins(row.candidate)?,
+                candidate: self.pinned_id(row.candidate)?,
                 ratio: interval.ratio,
                 interval: Some((interval.low, interval.high)),
                 blocks: contrast.pairs,
             })
         });
         let screened = self.report.screening.iter().filter_map(|row| {
-            let (candidate, ratio) = (pins(row.standing.candidate)?, row.ratio?);
+            let (candidate, ratio) = (self.pinned_id(row.standing.candidate)?, row.ratio?);
             Some(PinsAlone { candidate, ratio, interval: None, blocks: row.blocks })
         });
         let gain = |one: &PinsAlone| {
@@ -198,6 +193,12 @@ impl Build<'_> {
         };
         let best = |all: Vec<PinsAlone>| all.into_iter().max_by(|a, b| gain(a).total_cmp(&gain(b)));
         best(ranked.collect()).or_else(|| best(screened.collect()))
+    }
+
+    fn pinned_id(&self, index: usize) -> Option<CandidateId> {
+        let is_pinned = self.records[index].role == CandidateRole::Candidate;
+        let (_, plan) = self.tried.iter().find(|(tried, _)| *tried == index)?;
+        (is_pinned && plan.exclusive.is_empty()).then(|| self.id(index))?
     }
 
     fn request(&self) -> RequestSummary {
@@ -302,12 +303,8 @@ impl Build<'_> {
         // The goal's own table keeps the ranking's order; the others are sorted by their ratio to
         // the baseline, since medians over different blocks cannot be compared, dropped ones last.
         if (load, metric) != (self.report.goal_load, self.report.config.metric()) {
-            let loss = |row: &RankingRow| {
-                let ratio = row.comparison.as_ref().map_or(1.0, |comparison| comparison.ratio);
-                if metric.higher_is_better() { 1.0 / ratio } else { ratio }
-            };
             rows.sort_by(|(a_dropped, a), (b_dropped, b)| {
-                a_dropped.cmp(b_dropped).then_with(|| loss(a).total_cmp(&loss(b)))
+                a_dropped.cmp(b_dropped).then_with(|| loss(a, metric).total_cmp(&loss(b, metric)))
             });
         }
         rows.into_iter().map(|(_, row)| row).collect()
@@ -432,6 +429,11 @@ impl Build<'_> {
             date: time::date(self.ended_unix_s),
         }
     }
+}
+
+fn loss(row: &RankingRow, metric: Metric) -> f64 {
+    let ratio = row.comparison.as_ref().map_or(1.0, |comparison| comparison.ratio);
+    if metric.higher_is_better() { 1.0 / ratio } else { ratio }
 }
 
 /// Shortest stall that counts (ns).

@@ -273,14 +273,6 @@ impl SimBuilder {
     }
 
     fn hierarchies(&self, online: &CpuSet) -> (Vec<Hierarchy>, usize) {
-        let hierarchy = |mount: &str, id, controllers: &[&'static str], root: Group| Hierarchy {
-            version: if id == 0 { CgroupVersion::V2 } else { CgroupVersion::V1 },
-            rules: rules(id, controllers),
-            mount: mount.to_owned(),
-            id,
-            controllers: controllers.to_vec(),
-            groups: BTreeMap::from([("/".to_owned(), root)]),
-        };
         let mut hierarchies = match self.version {
             CgroupVersion::V1 => {
                 let root = cpuset_v1::root_group(online.clone(), CpuSet::first_n(self.nodes));
@@ -331,21 +323,38 @@ impl SimBuilder {
     /// The files that no rule changes: possible CPUs, SMT, boot ID, kernel.
     fn files(&self) -> SnapshotHost {
         let mut tree = self.tree.clone();
-        let mut put =
-            |path: String, value: &dyn Display| tree.insert_file(&path, format!("{value}\n"));
         let all = CpuSet::first_n(self.pus);
-        put(paths::cpu_possible(), &all);
-        put(paths::cpu_present(), &all);
-        put(paths::cpu_isolated(), &"");
-        put(paths::smt_active(), &u8::from(self.threads_per_core > 1));
-        put(paths::smt_control(), &if self.threads_per_core > 1 { "on" } else { "notsupported" });
-        put(paths::node_online(), &CpuSet::first_n(self.nodes));
-        put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10");
-        put(paths::kernel_release(), &"6.12.0-sim");
+        put(paths::cpu_possible(), &all, &mut tree);
+        put(paths::cpu_present(), &all, &mut tree);
+        put(paths::cpu_isolated(), &"", &mut tree);
+        put(paths::smt_active(), &u8::from(self.threads_per_core > 1), &mut tree);
+        put(
+            paths::smt_control(),
+            &if self.threads_per_core > 1 { "on" } else { "notsupported" },
+            &mut tree,
+        );
+        put(paths::node_online(), &CpuSet::first_n(self.nodes), &mut tree);
+        put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10", &mut tree);
+        put(paths::kernel_release(), &"6.12.0-sim", &mut tree);
         for (path, _, content) in &self.knobs {
             tree.insert_file(path, content.as_str());
         }
         tree
+    }
+}
+
+fn put(path: String, value: &dyn Display, tree: &mut SnapshotHost) {
+    tree.insert_file(&path, format!("{value}\n"));
+}
+
+fn hierarchy(mount: &str, id: u32, controllers: &[&'static str], root: Group) -> Hierarchy {
+    Hierarchy {
+        version: if id == 0 { CgroupVersion::V2 } else { CgroupVersion::V1 },
+        rules: rules(id, controllers),
+        mount: mount.to_owned(),
+        id,
+        controllers: controllers.to_vec(),
+        groups: BTreeMap::from([("/".to_owned(), root)]),
     }
 }
 

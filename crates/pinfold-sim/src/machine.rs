@@ -420,10 +420,6 @@ impl Machine {
         if text.is_empty() {
             return Ok(());
         }
-        let online = |set: CpuSet| {
-            let usable = !set.is_disjoint(&self.online);
-            if usable { Ok(set) } else { Err(Errno::INVAL) }
-        };
         let bits = self.possible_bits();
         let shown = match knob {
             Knob::Online(pu) => {
@@ -448,8 +444,8 @@ impl Machine {
             }
             Knob::Text => text.to_owned(),
             Knob::Integer => format!("{}\n", parse::signed(text.trim())?),
-            Knob::Mask => format!("{}\n", online(parse::mask(text, bits)?)?.to_mask()),
-            Knob::List => format!("{}\n", online(parse::list(text, bits)?)?),
+            Knob::Mask => format!("{}\n", self.require_online(parse::mask(text, bits)?)?.to_mask()),
+            Knob::List => format!("{}\n", self.require_online(parse::list(text, bits)?)?),
             Knob::Managed => return Err(Errno::IO),
             Knob::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
             Knob::Governor | Knob::Frequency => self.cpufreq(&path, knob, text.trim())?,
@@ -459,6 +455,11 @@ impl Machine {
         let content = self.tree.file_mut(&path)?;
         *content = shown.into_bytes();
         Ok(())
+    }
+
+    fn require_online(&self, set: CpuSet) -> Result<CpuSet, Errno> {
+        let usable = !set.is_disjoint(&self.online);
+        if usable { Ok(set) } else { Err(Errno::INVAL) }
     }
 }
 

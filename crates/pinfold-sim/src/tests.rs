@@ -87,11 +87,6 @@ fn policies_by_the_kernels_rules() {
             assert_eq!(sim.policy(Tid(400)).unwrap(), policy);
         }
     };
-    let deadline = |runtime_ns, deadline_ns, period_ns| Policy::Deadline {
-        runtime_ns,
-        deadline_ns,
-        period_ns,
-    };
     check(Policy::Other { nice: -20 }, 0);
     check(Policy::Batch { nice: 5 }, 0);
     check(Policy::Idle, 0);
@@ -109,6 +104,10 @@ fn policies_by_the_kernels_rules() {
     let refused = sim.set_policy(Tid(300), deadline(100_000, 1_000_000, 1_000_000));
     assert_eq!(errno(refused), libc::EPERM);
     assert_eq!(errno(sim.policy(Tid(999))), libc::ESRCH);
+}
+
+fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> Policy {
+    Policy::Deadline { runtime_ns, deadline_ns, period_ns }
 }
 
 #[test]

@@ -200,9 +200,6 @@ impl<'h> Sampler<'h> {
 
     /// Names the cause of each notable wait.
     fn attribute(&mut self, machines: &mut [MachineSample]) {
-        let is_notable = |thread: &ThreadSample| {
-            thread.ready_share >= NOTABLE || thread.waiting_ns.is_some_and(|ns| ns > 0)
-        };
         let mut waiting = machines.iter().flat_map(|machine| &machine.threads);
         if !waiting.any(is_notable) {
             return;
@@ -229,6 +226,10 @@ impl<'h> Sampler<'h> {
             }
         }
     }
+}
+
+fn is_notable(thread: &ThreadSample) -> bool {
+    thread.ready_share >= NOTABLE || thread.waiting_ns.is_some_and(|ns| ns > 0)
 }
 
 impl Watched {

@@ -157,8 +157,8 @@ impl Snapshot {
     /// The longest wait of all machines, in a sentence; `None` if no thread waits.
     #[must_use]
     pub fn worst(&self) -> Option<String> {
-        let worst = |machine: &MachineSample| machine.worst().map_or(0.0, ThreadSample::badness);
-        let machine = self.machines.iter().max_by(|a, b| worst(a).total_cmp(&worst(b)))?;
+        let machine =
+            self.machines.iter().max_by(|a, b| badness_of(a).total_cmp(&badness_of(b)))?;
         let thread = machine.worst().filter(|thread| thread.is_waiting())?;
         let (name, role) = (shown::name(&machine.name), shown::name(&thread.role));
         let mark = if thread.waiting_ns.is_some() { "! " } else { "" };
@@ -171,8 +171,12 @@ impl Snapshot {
 
     /// Sorts the machines by their worst wait, longest first, then by name.
     pub fn sort(&mut self) {
-        let badness = |machine: &MachineSample| machine.worst().map_or(0.0, ThreadSample::badness);
-        self.machines
-            .sort_by(|a, b| badness(b).total_cmp(&badness(a)).then_with(|| a.name.cmp(&b.name)));
+        self.machines.sort_by(|a, b| {
+            badness_of(b).total_cmp(&badness_of(a)).then_with(|| a.name.cmp(&b.name))
+        });
     }
+}
+
+fn badness_of(machine: &MachineSample) -> f64 {
+    machine.worst().map_or(0.0, ThreadSample::badness)
 }

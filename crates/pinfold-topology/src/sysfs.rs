@@ -81,16 +81,18 @@ pub(crate) fn assemble(mut around: Vec<Around>, nodes: Vec<TreeNode>, complete: 
 
 impl Around {
     fn read(host: &dyn Host, pu: PuId, online: &CpuSet, nodes: &[TreeNode]) -> Self {
-        let topology = |names: [&str; 3]| {
-            let [new, old, mask] =
-                names.map(|name| paths::cpu_file(pu, &format!("topology/{name}")));
-            let found = set(host, &new, CpuSet::parse_list)
-                .or_else(|| set(host, &old, CpuSet::parse_list))
-                .or_else(|| set(host, &mask, CpuSet::parse_mask));
-            found.map(|pus| pus.intersection(online)).filter(|pus| pus.contains(pu))
-        };
-        let core = topology(["core_cpus_list", "thread_siblings_list", "thread_siblings"]);
-        let package = topology(["package_cpus_list", "core_siblings_list", "core_siblings"]);
+        let core = topology_set(
+            ["core_cpus_list", "thread_siblings_list", "thread_siblings"],
+            host,
+            online,
+            pu,
+        );
+        let package = topology_set(
+            ["package_cpus_list", "core_siblings_list", "core_siblings"],
+            host,
+            online,
+            pu,
+        );
         let mut one = Self {
             pu,
             core: core.unwrap_or_else(|| CpuSet::single(pu)),
@@ -107,19 +109,20 @@ impl Around {
     }
 
     fn cache(&mut self, host: &dyn Host, directory: &str, online: &CpuSet) {
-        let text = |name: &str| text(host, &format!("{directory}/{name}"));
-        if text("type").is_some_and(|kind| kind == "Instruction") {
+        if file_text("type", directory, host).is_some_and(|kind| kind == "Instruction") {
             return;
         }
         let shared = set(host, &format!("{directory}/shared_cpu_list"), CpuSet::parse_list)
             .or_else(|| set(host, &format!("{directory}/shared_cpu_map"), CpuSet::parse_mask));
         let pus = shared.map(|pus| pus.intersection(online)).filter(|pus| pus.contains(self.pu));
-        match (text("level").as_deref(), pus) {
+        match (file_text("level", directory, host).as_deref(), pus) {
             (Some("2"), Some(pus)) => self.l2 = Some(pus),
             (Some("3"), Some(pus)) => {
-                let kib = text("size").and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
+                let kib = file_text("size", directory, host)
+                    .and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
                 let bytes = kib.and_then(|kib| kib.checked_mul(1024)).unwrap_or(0);
-                let ways = text("ways_of_associativity").and_then(|ways| ways.parse().ok());
+                let ways = file_text("ways_of_associativity", directory, host)
+                    .and_then(|ways| ways.parse().ok());
                 self.l3 = Some((pus, (bytes, ways.unwrap_or(0))));
             }
             (Some(_) | None, Some(_) | None) => {}
@@ -134,6 +137,23 @@ impl Around {
         sets.sort_by_key(|pus| Reverse(pus.len()));
         sets.into_iter().filter_map(CpuSet::first).chain([self.pu]).collect()
     }
+}
+
+fn topology_set(
+    names: [&str; 3],
+    host: &dyn Host,
+    online: &CpuSet,
+    pu: PuId,
+) -> Option<pinfold_model::CpuSet> {
+    let [new, old, mask] = names.map(|name| paths::cpu_file(pu, &format!("topology/{name}")));
+    let found = set(host, &new, CpuSet::parse_list)
+        .or_else(|| set(host, &old, CpuSet::parse_list))
+        .or_else(|| set(host, &mask, CpuSet::parse_mask));
+    found.map(|pus| pus.intersection(online)).filter(|pus| pus.contains(pu))
+}
+
+fn file_text(name: &str, directory: &str, host: &dyn Host) -> Option<String> {
+    text(host, &format!("{directory}/{name}"))
 }
 
 fn nodes(host: &dyn Host, online: &CpuSet) -> Vec<TreeNode> {

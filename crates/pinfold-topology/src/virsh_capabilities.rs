@@ -125,8 +125,11 @@ fn caches(host: Node<'_, '_>) -> Result<Vec<Cache>, String> {
 /// The processor model after its vendor, such as `AMD EPYC-Milan`.
 fn model(host: Node<'_, '_>) -> Option<String> {
     let cpu = child(host, "cpu")?;
-    let text = |name| child(cpu, name).and_then(|node| node.text()).map(str::trim);
-    let words: Vec<&str> = [text("vendor"), text("model")].into_iter().flatten().collect();
+    let words: Vec<&str> = ["vendor", "model"]
+        .map(|name| child(cpu, name).and_then(|node| node.text()).map(str::trim))
+        .into_iter()
+        .flatten()
+        .collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 

@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn check(text: &str, expected: &str) {
-        assert_eq!(fold_text(text, 12), expected, "{text:?}")
+        assert_eq!(fold_text(text, 12), expected, "{text:?}");
     }
 
     #[test]
@@ -173,14 +173,6 @@ mod tests {
 
     #[test]
     fn a_narrow_table_moves_together_and_then_stacks() {
-        let filled = |width: u16| {
-            let mut table = rows();
-            table.set_width(width);
-            table.set_header(["CPU", "type", "count", "longest", ""]);
-            table.add_row(["0", "DESCHEDULED: preempted", "1,234,567", "12.5 µs", "contended"]);
-            table.add_row(["1", "IO", "7", "3.00 µs", ""]);
-            draw_table(table, 2..4)
-        };
         let wide = filled(80);
         assert!(wide.contains(" 0     DESCHEDULED: preempted   1,234,567   12.5 µs"), "{wide}");
         let close = filled(60);
@@ -201,5 +193,14 @@ IO
             assert!(widest(&text) <= width, "{text}");
             assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
         }
+    }
+
+    fn filled(width: u16) -> String {
+        let mut table = rows();
+        table.set_width(width);
+        table.set_header(["CPU", "type", "count", "longest", ""]);
+        table.add_row(["0", "DESCHEDULED: preempted", "1,234,567", "12.5 µs", "contended"]);
+        table.add_row(["1", "IO", "7", "3.00 µs", ""]);
+        draw_table(table, 2..4)
     }
 }

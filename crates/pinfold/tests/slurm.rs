@@ -476,22 +476,23 @@ fn interrupted_and_detached(cluster: &Cluster, file: &str) {
 fn the_same_tables_as_here(cluster: &Cluster, file: &str) {
     let here = cluster.path("here.sqlite");
     cluster.expect(0, &["run", file, "--preset", "slow", "--store", &here]);
-    let rows = |store: &str, table: &str| {
-        let rows = cluster.table(store, table);
-        rows.iter()
-            .map(|row| {
-                let known = row.iter().filter(|(name, _)| {
-                    ["cell", "kind", "cells", "blocks"].contains(&name.as_str())
-                });
-                known.map(|(name, value)| format!("{name} {value}")).collect::<BTreeSet<_>>()
-            })
-            .collect::<Vec<_>>()
-    };
     for table in ["cells", "estimates", "times"] {
-        let found = rows(&here, table);
+        let found = table_rows(&here, table, cluster);
         assert!(!found.is_empty() && !found[0].is_empty(), "{table}");
-        assert_eq!(rows(&cluster.path("detached.sqlite"), table), found, "{table}");
+        assert_eq!(table_rows(&cluster.path("detached.sqlite"), table, cluster), found, "{table}");
     }
+}
+
+fn table_rows(store: &str, table: &str, cluster: &Cluster) -> Vec<BTreeSet<String>> {
+    let rows = cluster.table(store, table);
+    rows.iter()
+        .map(|row| {
+            let known = row
+                .iter()
+                .filter(|(name, _)| ["cell", "kind", "cells", "blocks"].contains(&name.as_str()));
+            known.map(|(name, value)| format!("{name} {value}")).collect::<BTreeSet<_>>()
+        })
+        .collect::<Vec<_>>()
 }
 
 /// Another process holds the store while results come.

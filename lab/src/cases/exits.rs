@@ -172,17 +172,18 @@ fn check_refusal(guest: &mut Guest) -> Result<(), LabError> {
 
 /// The other programs that trace the kernel are accepted by this one too.
 fn check_watch(guest: &mut Guest) -> Result<(), LabError> {
-    let look = |guest: &mut Guest, probe: &str| {
-        let words = ["measure", probe, "--qmp", "/tmp/t.qmp", "--seconds", "1", "--json"];
-        let output = guest.run(&[&["/usr/bin/pinfold"], words.as_slice()].concat())?;
-        serde_json::from_str::<Value>(output.stdout_text().trim())
-            .map_err(|_| LabError::wrong(probe, output.stderr_text()))
-    };
-    let seen = look(guest, "sched")?;
+    let seen = measure_exits(guest, "sched")?;
     if seen["found"][0]["level"] != "tracepoints" {
         return Err(LabError::wrong("waits that only sums show", seen["found"].to_string()));
     }
-    look(guest, "locks").map(drop)
+    measure_exits(guest, "locks").map(drop)
+}
+
+fn measure_exits(guest: &mut Guest, probe: &str) -> Result<Value, LabError> {
+    let words = ["measure", probe, "--qmp", "/tmp/t.qmp", "--seconds", "1", "--json"];
+    let output = guest.run(&[&["/usr/bin/pinfold"], words.as_slice()].concat())?;
+    serde_json::from_str::<Value>(output.stdout_text().trim())
+        .map_err(|_| LabError::wrong(probe, output.stderr_text()))
 }
 
 /// The last test in this guest: lockdown cannot be reverted.

@@ -209,9 +209,12 @@ mod tests {
     #[test]
     fn calls_are_counted_by_name_in_the_first_process() {
         let text = "90    write(3, \"a(b\", 3) = 3\n91    write(3, \"x\", 1) = 1\n90    fsync(3) = 0\n90    write(3, \"\", 0) = 0\n90    +++ exited with 0 +++\n";
-        let call = |name: &str, count| Call { name: name.to_owned(), count };
         assert_eq!(calls_in(text, ""), [call("write", 1), call("fsync", 1), call("write", 2)]);
         let text = "90 write(1</dev/null>, \"\", 0) = 0\n90 write(3</var/x>, \"\", 0) = 0\n";
         assert_eq!(calls_in(text, "/var/"), [call("write", 2)]);
+    }
+
+    fn call(name: &str, count: usize) -> Call {
+        Call { name: name.to_owned(), count }
     }
 }

@@ -274,13 +274,13 @@ impl Case {
     /// True if a complete run of the lab writes a row of this name under a kernel, which is named
     /// by its release (`6.1.0-56-cloud-amd64`) or, if it was not booted, by its package.
     pub(crate) fn is_in_whole_run(row: &str, kernel: &str) -> bool {
-        let build = |flavour: &Flavour| flavour.package.trim_start_matches("linux-image");
-        let of_kernel = FLAVOURS.iter().filter(|(flavour, _)| kernel.ends_with(build(flavour)));
+        let of_kernel = FLAVOURS.iter().filter(|(flavour, _)| kernel.ends_with(build_of(flavour)));
         // `-cloud-amd64` ends as `-amd64` does.
-        let Some(longest) = of_kernel.clone().map(|(flavour, _)| build(flavour).len()).max() else {
+        let Some(longest) = of_kernel.clone().map(|(flavour, _)| build_of(flavour).len()).max()
+        else {
             return false;
         };
-        of_kernel.filter(|(flavour, _)| build(flavour).len() == longest).any(|(flavour, _)| {
+        of_kernel.filter(|(flavour, _)| build_of(flavour).len() == longest).any(|(flavour, _)| {
             Self::ALL
                 .iter()
                 .any(|case| case.fits(flavour) && case.is_tried_with(flavour) && case.writes(row))
@@ -371,6 +371,10 @@ impl Case {
     }
 }
 
+fn build_of(flavour: &Flavour) -> &str {
+    flavour.package.trim_start_matches("linux-image")
+}
+
 const fn place_machine(strategy: &'static str, vcpus: u32, offline: Option<u32>) -> PlacedMachine {
     PlacedMachine { strategy, vcpus, offline }
 }
@@ -418,7 +422,6 @@ impl Lab {
     }
 
     fn host(&self, cgroups: Cgroups) -> Vec<(String, String, Verdict)> {
-        let name = |what: &str| format!("{}: {what}", cgroups.name());
         let package = self.kernel.package.clone();
         let shape = match self.cargo.isa() {
             Isa::X86 | Isa::Arm => SMALL,
@@ -426,30 +429,36 @@ impl Lab {
         };
         let guest = match self.boot(&shape, cgroups.name()) {
             Ok(guest) => guest,
-            Err(error) => return vec![(name("boot"), package, verdict(Err(error)))],
+            Err(error) => return vec![(check_name("boot", cgroups), package, verdict(Err(error)))],
         };
         let release = guest.release.clone();
         let mut stage = LabHost::new(guest, cgroups, exclusive(&shape));
         if let Err(error) = stage.set() {
-            return vec![(name("stage"), release, fail_case(stage.guest, &error))];
+            return vec![(check_name("stage", cgroups), release, fail_case(stage.guest, &error))];
         }
         let mut rows = Vec::new();
         let mut tries = TRIES.iter();
         for (what, run) in tries.by_ref() {
             match run(&mut stage, self.extent) {
-                Ok(text) => rows.push((name(what), release.clone(), Verdict::Passed(text))),
+                Ok(text) => {
+                    rows.push((check_name(what, cgroups), release.clone(), Verdict::Passed(text)))
+                }
                 Err(error) => {
-                    rows.push((name(what), release.clone(), fail_case(stage.guest, &error)));
+                    rows.push((
+                        check_name(what, cgroups),
+                        release.clone(),
+                        fail_case(stage.guest, &error),
+                    ));
                     let why = "the host is not trusted after a failure".to_owned();
                     rows.extend(tries.map(|(what, _)| {
-                        (name(what), release.clone(), Verdict::Skipped(why.clone()))
+                        (check_name(what, cgroups), release.clone(), Verdict::Skipped(why.clone()))
                     }));
                     return rows;
                 }
             }
         }
         if let Err(error) = stage.guest.end() {
-            rows.push((name("power off"), release, verdict(Err(error))));
+            rows.push((check_name("power off", cgroups), release, verdict(Err(error))));
         }
         rows
     }
@@ -566,6 +575,10 @@ impl Lab {
             },
         }
     }
+}
+
+fn check_name(what: &str, cgroups: Cgroups) -> String {
+    format!("{}: {what}", cgroups.name())
 }
 
 fn verdict(result: Result<String, LabError>) -> Verdict {

@@ -70,22 +70,27 @@ fn start_machine(guest: &mut Guest) -> Result<String, LabError> {
     };
     let second = [0, 1].map(|node| after.second[node] - before.second[node]);
     let mut wrong = Vec::new();
-    let mut need = |is: bool, what: String| {
-        if !is {
-            wrong.push(what);
-        }
-    };
-    need(bound.trim() != "0", "the machine has no memory policy".to_owned());
-    need(own >= TABLES_KIB && other.abs() * 3 <= own, format!("reported: {report}"));
-    need(after.first[1] - before.first[1] >= TABLES_KIB, format!("{before:?}, then {after:?}"));
-    need(second[1] > 0 && second[0] == 0, format!("second level: {second:?} KiB"));
-    need(!report.contains("other nodes"), format!("a warning: {report}"));
+    need(bound.trim() != "0", "the machine has no memory policy".to_owned(), &mut wrong);
+    need(own >= TABLES_KIB && other.abs() * 3 <= own, format!("reported: {report}"), &mut wrong);
+    need(
+        after.first[1] - before.first[1] >= TABLES_KIB,
+        format!("{before:?}, then {after:?}"),
+        &mut wrong,
+    );
+    need(second[1] > 0 && second[0] == 0, format!("second level: {second:?} KiB"), &mut wrong);
+    need(!report.contains("other nodes"), format!("a warning: {report}"), &mut wrong);
     expect_none("page tables of a machine that was started", wrong)?;
     Ok(format!(
         "started under node 1's policy: page tables {own:+} KiB on node 1 and {other:+} KiB on node \
          0, second level {:+} and {:+} KiB",
         second[1], second[0]
     ))
+}
+
+fn need(is: bool, what: String, wrong: &mut Vec<String>) {
+    if !is {
+        wrong.push(what);
+    }
 }
 
 /// A machine that was started on node 0 and is planned for node 1: its pages move, its tables stay,
@@ -111,37 +116,39 @@ fn move_machine(guest: &mut Guest) -> Result<String, LabError> {
     guest.pinfold(&["undo", "--all"])?;
     let json: Value =
         serde_json::from_str(json.trim()).map_err(|_| LabError::wrong("status", &json))?;
-    let reported = |node: usize| {
-        let path = format!("/in_force/0/page_tables/of_its_group/{node}/page_tables_kib");
-        json.pointer(&path).and_then(Value::as_i64)
-    };
     let numbers: Vec<i64> = pages.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let mut wrong = Vec::new();
-    let mut need = |is: bool, what: String| {
-        if !is {
-            wrong.push(what);
-        }
-    };
     fn is_left(kib: [i64; 2]) -> bool {
         kib[0] >= TABLES_KIB && kib[1] <= FEW_KIB
     }
-    need(is_left(before.first), format!("at the start: {before:?}"));
-    need(is_left(after.first), format!("after the move: {after:?}"));
-    need(after.second[0] > 0, format!("second level after the move: {after:?}"));
+    need(is_left(before.first), format!("at the start: {before:?}"), &mut wrong);
+    need(is_left(after.first), format!("after the move: {after:?}"), &mut wrong);
+    need(after.second[0] > 0, format!("second level after the move: {after:?}"), &mut wrong);
     need(
         matches!(numbers.as_slice(), [left, here] if *here > 30_000 && left * 10 < *here),
         format!("anonymous pages on node 0 and 1: {pages}"),
+        &mut wrong,
     );
-    need(applied.contains("stay where they were allocated"), format!("apply: {applied}"));
     need(
-        reported(0).is_some_and(|kib| (kib - after.first[0]).abs() <= FEW_KIB)
-            && reported(1).is_some_and(|kib| kib <= FEW_KIB),
-        format!("status --json: {:?} and {:?} KiB, not {after:?}", reported(0), reported(1)),
+        applied.contains("stay where they were allocated"),
+        format!("apply: {applied}"),
+        &mut wrong,
+    );
+    need(
+        reported_kib(0, &json).is_some_and(|kib| (kib - after.first[0]).abs() <= FEW_KIB)
+            && reported_kib(1, &json).is_some_and(|kib| kib <= FEW_KIB),
+        format!(
+            "status --json: {:?} and {:?} KiB, not {after:?}",
+            reported_kib(0, &json),
+            reported_kib(1, &json)
+        ),
+        &mut wrong,
     );
     need(
         status.contains("page tables of its group: node 0 ")
             && status.contains("on other nodes than the memory (node 1)"),
         format!("status: {status}"),
+        &mut wrong,
     );
     expect_none("page tables of a machine that was moved", wrong)?;
     Ok(format!(
@@ -149,6 +156,11 @@ fn move_machine(guest: &mut Guest) -> Result<String, LabError> {
          on node 1, second level {} and {} KiB, as `status` reports",
         after.first[0], before.first[0], after.first[1], after.second[0], after.second[1]
     ))
+}
+
+fn reported_kib(node: usize, json: &Value) -> Option<i64> {
+    let path = format!("/in_force/0/page_tables/of_its_group/{node}/page_tables_kib");
+    json.pointer(&path).and_then(Value::as_i64)
 }
 
 fn of_host(guest: &mut Guest) -> Result<Tables, LabError> {

@@ -157,24 +157,27 @@ pub(super) struct ReportedPlacement {
 
 impl ReportedPlacement {
     pub(super) fn parse(status: &str) -> Result<Self, LabError> {
-        let wrong = || LabError::wrong("status", status);
-        let json: Value = serde_json::from_str(status.trim()).map_err(|_| wrong())?;
-        let entry = json.pointer("/in_force/0").ok_or_else(wrong)?;
+        let json: Value = serde_json::from_str(status.trim()).map_err(|_| wrong_status(status))?;
+        let entry = json.pointer("/in_force/0").ok_or_else(|| wrong_status(status))?;
         if entry["as_planned"] != true {
-            return Err(wrong());
+            return Err(wrong_status(status));
         }
         let mut alone = CpuSet::new();
-        for role in entry["roles"].as_array().ok_or_else(wrong)? {
+        for role in entry["roles"].as_array().ok_or_else(|| wrong_status(status))? {
             if role["role"].as_str().is_some_and(|role| role.starts_with("vcpu")) {
-                let list = role["planned"].as_str().ok_or_else(wrong)?;
-                alone.add(&CpuSet::parse_list(list).map_err(|_| wrong())?);
+                let list = role["planned"].as_str().ok_or_else(|| wrong_status(status))?;
+                alone.add(&CpuSet::parse_list(list).map_err(|_| wrong_status(status))?);
             }
         }
         let lists = ["movable", "immovable"].into_iter().filter_map(|key| entry[key].as_array());
         let tids = lists.flatten().filter_map(|one| one["tid"].as_u64());
         let named = tids.filter_map(|tid| u32::try_from(tid).ok()).collect();
-        if alone.is_empty() { Err(wrong()) } else { Ok(Self { alone, named }) }
+        if alone.is_empty() { Err(wrong_status(status)) } else { Ok(Self { alone, named }) }
     }
+}
+
+fn wrong_status(status: &str) -> LabError {
+    LabError::wrong("status", status)
 }
 
 /// Tasks that may run on the vCPUs' CPUs, without kernel threads that status names. (The kernel

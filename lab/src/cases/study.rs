@@ -348,9 +348,16 @@ fn run_as(
         guest.shell(&format!("pinfold study status /tmp/{name}.sqlite --json 2> /dev/null"))?;
     let wrong = || LabError::wrong("pinfold study status", text.clone());
     let json: Value = serde_json::from_str(text.trim()).map_err(|_| wrong())?;
-    let is_so = |key: &str, count: u64| json[key].as_u64() == Some(count);
-    let all = is_so("done", trials) && is_so("total", trials);
-    if all && is_so("failed", 0) && is_so("skipped_cells", 0) { Ok(()) } else { Err(wrong()) }
+    let all = has_count("done", trials, &json) && has_count("total", trials, &json);
+    if all && has_count("failed", 0, &json) && has_count("skipped_cells", 0, &json) {
+        Ok(())
+    } else {
+        Err(wrong())
+    }
+}
+
+fn has_count(key: &str, count: u64, json: &Value) -> bool {
+    json[key].as_u64() == Some(count)
 }
 
 pub(super) fn write(guest: &mut Guest, path: &str, text: &str) -> Result<(), LabError> {
@@ -371,33 +378,39 @@ mod tests {
 
     #[test]
     fn a_trial_is_held_against_its_strategy() {
-        let check = |line: &str, expected| assert_eq!(is_kept(line), expected, "{line}");
-        check("isolcpus 1 2 schedutil schedutil performance performance", true);
-        check("isolcpus 1 2 schedutil schedutil schedutil performance", false);
-        check("isolcpus 1 1 performance performance performance performance", false);
-        check("isolcpus 2 2 performance performance performance performance", false);
-        check("isolcpus 2 2-3 performance performance performance performance", true);
-        check("none 2 0-3 performance performance performance performance", true);
-        check("none 2 0-1 performance performance performance performance", false);
-        check("compact 2 0,2 performance schedutil performance performance", true);
-        check("compact 2 0,2 performance", false);
-        check("compact", false);
+        check_kept("isolcpus 1 2 schedutil schedutil performance performance", true);
+        check_kept("isolcpus 1 2 schedutil schedutil schedutil performance", false);
+        check_kept("isolcpus 1 1 performance performance performance performance", false);
+        check_kept("isolcpus 2 2 performance performance performance performance", false);
+        check_kept("isolcpus 2 2-3 performance performance performance performance", true);
+        check_kept("none 2 0-3 performance performance performance performance", true);
+        check_kept("none 2 0-1 performance performance performance performance", false);
+        check_kept("compact 2 0,2 performance schedutil performance performance", true);
+        check_kept("compact 2 0,2 performance", false);
+        check_kept("compact", false);
+    }
+
+    fn check_kept(line: &str, expected: bool) {
+        assert_eq!(is_kept(line), expected, "{line}");
     }
 
     #[test]
     fn a_look_is_held_against_its_cell() {
-        let check = |line: &str, expected| assert_eq!(is_placed(line), expected, "{line}");
-        check("near none 0 31 0 none 0 0", Some((0, true)));
-        check("near none 0 30 1 none 0 0", Some((0, false)));
-        check("far none 0 0 31 none 0 0", Some((0, true)));
-        check("far none 5 0 31 none 0 0", Some((1, false)));
-        check("far same-node 0 0 31 2 65536 0", Some((0, true)));
-        check("far same-node 0 0 31 2 9999 0", Some((0, false)));
-        check("far same-node 0 0 31 0 65536 0", Some((0, false)));
-        check("near other-node 0 31 0 4 12 65536", Some((0, true)));
-        check("near other-node 0 31 0 4 65536 0", Some((0, false)));
-        check("near other-node 0 31 0 2 0 65536", Some((0, false)));
-        check("near none 0-3 31 0 none 0 0", None);
-        check("near", None);
+        check_placed("near none 0 31 0 none 0 0", Some((0, true)));
+        check_placed("near none 0 30 1 none 0 0", Some((0, false)));
+        check_placed("far none 0 0 31 none 0 0", Some((0, true)));
+        check_placed("far none 5 0 31 none 0 0", Some((1, false)));
+        check_placed("far same-node 0 0 31 2 65536 0", Some((0, true)));
+        check_placed("far same-node 0 0 31 2 9999 0", Some((0, false)));
+        check_placed("far same-node 0 0 31 0 65536 0", Some((0, false)));
+        check_placed("near other-node 0 31 0 4 12 65536", Some((0, true)));
+        check_placed("near other-node 0 31 0 4 65536 0", Some((0, false)));
+        check_placed("near other-node 0 31 0 2 0 65536", Some((0, false)));
+        check_placed("near none 0-3 31 0 none 0 0", None);
+        check_placed("near", None);
+    }
+
+    fn check_placed(line: &str, expected: Option<(usize, bool)>) {
+        assert_eq!(is_placed(line), expected, "{line}");
     }
 }

@@ -225,9 +225,7 @@ impl Seen {
 
     /// What differs from the cell.
     fn faults(&self, [neighbour, memory]: [&str; 2]) -> Vec<String> {
-        // Four CPUs per node; the emulator may have a CPU of its own on the same node.
-        let node = |pu: &u32| usize::from(*pu > 3);
-        let homes: BTreeSet<usize> = self.measured_pus.iter().map(node).collect();
+        let homes: BTreeSet<usize> = self.measured_pus.iter().map(node_of).collect();
         let Some(home) = homes.first().copied().filter(|_| homes.len() == 1) else {
             return vec![format!("vCPUs of the measured guest on CPUs {:?}", self.measured_pus)];
         };
@@ -246,7 +244,7 @@ impl Seen {
         }
         let there = if neighbour == "same-node" { home } else { 1 - home };
         check("the neighbour", self.neighbour, there);
-        let strays = self.neighbour_masks.iter().filter(|pu| node(pu) != there);
+        let strays = self.neighbour_masks.iter().filter(|pu| node_of(pu) != there);
         faults.extend(strays.map(|pu| format!("a thread of the neighbour may run on CPU {pu}")));
         let shared = self.neighbour_masks.intersection(&self.measured_pus);
         faults.extend(shared.map(|pu| format!("both guests use CPU {pu}")));
@@ -255,6 +253,11 @@ impl Seen {
         }
         faults
     }
+}
+
+/// Four CPUs per node; the emulator may have a CPU of its own on the same node.
+fn node_of(pu: &u32) -> usize {
+    usize::from(*pu > 3)
 }
 
 #[cfg(test)]

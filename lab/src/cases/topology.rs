@@ -33,13 +33,16 @@ pub(super) fn agrees(guest: &mut Guest, shape: &Shape) -> Result<String, LabErro
 
 /// Converts (CPU, core, package, node) numbers to sets of CPUs.
 fn places(rows: &[[u64; 4]]) -> BTreeSet<CpuPosition> {
-    let sharing = |row: &[u64; 4], at: usize| -> Vec<u64> {
-        let mut pus: Vec<u64> =
-            rows.iter().filter(|other| other[at] == row[at]).map(|other| other[0]).collect();
-        pus.sort_unstable();
-        pus
-    };
-    rows.iter().map(|row| (row[0], sharing(row, 1), sharing(row, 2), sharing(row, 3))).collect()
+    rows.iter()
+        .map(|row| (row[0], sharing(row, 1, rows), sharing(row, 2, rows), sharing(row, 3, rows)))
+        .collect()
+}
+
+fn sharing(row: &[u64; 4], at: usize, rows: &[[u64; 4]]) -> Vec<u64> {
+    let mut pus: Vec<u64> =
+        rows.iter().filter(|other| other[at] == row[at]).map(|other| other[0]).collect();
+    pus.sort_unstable();
+    pus
 }
 
 fn of_pinfold(text: &str) -> Option<BTreeSet<CpuPosition>> {

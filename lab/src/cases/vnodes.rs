@@ -170,29 +170,28 @@ fn check_groups(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(
     let files: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.split_once(':')).collect();
     let mut wrong = Vec::new();
-    let mut must = |path: String, value: &str| {
-        let found = files.get(path.as_str()).copied().unwrap_or("nothing");
-        if found != value {
-            wrong.push(format!("{path} holds {found:?}, not {value:?}"));
-        }
-    };
     for vnode in vnodes {
         let group = format!("{ROOT}/pinfold-vnode-{}", vnode.name);
-        must(format!("{group}/cpuset.cpus.effective"), &vnode.pus.to_string());
+        must(format!("{group}/cpuset.cpus.effective"), &vnode.pus.to_string(), &files, &mut wrong);
         if method == Method::Hogs {
-            must(format!("{group}/cgroup.type"), "domain");
+            must(format!("{group}/cgroup.type"), "domain", &files, &mut wrong);
             continue;
         }
-        must(format!("{group}/cgroup.type"), "domain threaded");
+        must(format!("{group}/cgroup.type"), "domain threaded", &files, &mut wrong);
         for pu in vnode.pus.iter() {
             let core = format!("{group}/pinfold-core-{pu}");
-            must(format!("{core}/cgroup.type"), "threaded");
-            must(format!("{core}/cpuset.cpus.effective"), &pu.to_string());
+            must(format!("{core}/cgroup.type"), "threaded", &files, &mut wrong);
+            must(format!("{core}/cpuset.cpus.effective"), &pu.to_string(), &files, &mut wrong);
             let quota = format!("{:.0} 100000", vnode.asked * 100_000.0);
             if method == Method::Quota {
-                must(format!("{core}/cpu.max"), &quota)
+                must(format!("{core}/cpu.max"), &quota, &files, &mut wrong)
             } else {
-                must(format!("{group}/pinfold-burn-{pu}/cgroup.type"), "threaded")
+                must(
+                    format!("{group}/pinfold-burn-{pu}/cgroup.type"),
+                    "threaded",
+                    &files,
+                    &mut wrong,
+                )
             }
         }
     }
@@ -206,6 +205,13 @@ fn check_groups(guest: &mut Guest, method: Method, vnodes: &[Vnode]) -> Result<(
         wrong.push(format!("burners by policy and CPU:\n{hogs}"));
     }
     expect_none("the kernel's files", wrong)
+}
+
+fn must(path: String, value: &str, files: &BTreeMap<&str, &str>, wrong: &mut Vec<String>) {
+    let found = files.get(path.as_str()).copied().unwrap_or("nothing");
+    if found != value {
+        wrong.push(format!("{path} holds {found:?}, not {value:?}"));
+    }
 }
 
 /// The supervisor may run only on the host's CPU: kernels before 6.2 reset that when the controller
@@ -226,12 +232,11 @@ fn kept_off(guest: &mut Guest) -> Result<(), LabError> {
 fn find_imbalance(vnode: &Vnode, files: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut wrong = Vec::new();
     for pu in vnode.pus.iter() {
-        let weight = |part: &str| {
+        let [mine, other] = ["core", "burn"].map(|part: &str| {
             let path =
                 format!("{ROOT}/pinfold-vnode-{}/pinfold-{part}-{pu}/cpu.weight", vnode.name);
             files.get(path.as_str()).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0)
-        };
-        let (mine, other) = (weight("core"), weight("burn"));
+        });
         if ((mine / (mine + other)) - vnode.asked).abs() >= 0.001 {
             wrong.push(format!("weights of {} on CPU {pu} are {mine} and {other}", vnode.name));
         }
@@ -307,8 +312,11 @@ fn ran(line: &str) -> Option<(u32, f64, f64)> {
     let mut head = head.split_whitespace();
     let (up, pid) = (head.next()?.parse().ok()?, head.next()?.parse().ok()?);
     let fields: Vec<&str> = tail.split_whitespace().collect();
-    let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
-    Some((pid, up, (ticks(14)? + ticks(15)?) / 100.0))
+    Some((pid, up, (ticks_in(14, &fields)? + ticks_in(15, &fields)?) / 100.0))
+}
+
+fn ticks_in(field: usize, fields: &[&str]) -> Option<f64> {
+    fields.get(field - 3)?.parse::<f64>().ok()
 }
 
 /// The loops may run on the CPUs of their vnode; if each core has a group, on one CPU each.

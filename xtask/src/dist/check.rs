@@ -75,16 +75,19 @@ pub fn same(what: &str, found: &BTreeSet<String>, wanted: &BTreeSet<String>) -> 
 /// An empty root with a shell.
 fn stage(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let stage = empty(folder.join(name))?;
-    let failed = |error: std::io::Error| format!("{}: {}", stage.display(), error);
     for made in &["bin", "dev", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates", "var/log"] {
-        fs::create_dir_all(stage.join(made)).map_err(failed)?;
+        fs::create_dir_all(stage.join(made)).map_err(|error| failed(error, &stage))?;
     }
-    fs::write(stage.join("var/lib/dpkg/status"), "").map_err(failed)?;
-    fs::copy(BUSYBOX, stage.join("bin/busybox")).map_err(failed)?;
+    fs::write(stage.join("var/lib/dpkg/status"), "").map_err(|error| failed(error, &stage))?;
+    fs::copy(BUSYBOX, stage.join("bin/busybox")).map_err(|error| failed(error, &stage))?;
     for applet in &APPLETS {
-        std::os::unix::fs::symlink("busybox", stage.join("bin").join(applet)).map_err(failed)?;
+        std::os::unix::fs::symlink("busybox", stage.join("bin").join(applet)).map_err(|error| failed(error, &stage))?;
     }
     Ok(stage)
+}
+
+fn failed(error: std::io::Error, stage: &Path) -> String {
+    format!("{}: {}", stage.display(), error)
 }
 
 /// The files of a root, without those of the package manager.
@@ -165,11 +168,6 @@ fn with_deb(deb: &Path, stage: &Path) -> Result<(), String> {
 
 fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
     let before = look(stage)?;
-    let run = |words: &[&str]| {
-        output(
-            as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words),
-        )
-    };
     let needs = output(Command::new("rpm").args(["-qp", "--requires"]).arg(rpm))?;
     if let Some(other) =
         needs.lines().find(|need| !need.starts_with("rpmlib(") && *need != "/bin/sh")
@@ -177,11 +175,17 @@ fn with_rpm(rpm: &Path, stage: &Path) -> Result<(), String> {
         return Err(format!("the .rpm needs {}", other));
     }
     // The shell is there, but not as a package.
-    run(&["--install", "--nodeps", &rpm.to_string_lossy()])?;
+    run_rpm(&["--install", "--nodeps", &rpm.to_string_lossy()], stage)?;
     used(stage, "/usr/bin/pinfold")?;
-    said(&run(&["--erase", "pinfold"])?)?;
+    said(&run_rpm(&["--erase", "pinfold"], stage)?)?;
     left("after the removal of the .rpm", stage, &before, &STATE)
 }
+
+fn run_rpm(words: &[&str], stage: &Path) -> Result<String, String> {
+        output(
+            as_root("rpm").arg("--root").arg(stage).args(["--dbpath", "/var/lib/rpm"]).args(words),
+        )
+    }
 
 /// The archive as a user installs it on a system with busybox, with another prefix.
 fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
@@ -191,15 +195,11 @@ fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
     output(Command::new("mkdir").arg(&top))?;
     let unpack = ["--strip-components=1", "--directory"];
     output(Command::new("tar").arg("-xzf").arg(archive).args(unpack).arg(&top))?;
-    let run = |script: &str| {
-        let words = [BUSYBOX, "env", "PATH=/bin", "PREFIX=/opt/pinfold", "sh", script];
-        output(as_root("chroot").arg(stage).args(words))
-    };
-    run("/tmp/pinfold/install.sh")?;
+    run_in_root("/tmp/pinfold/install.sh", stage)?;
     used(stage, "/opt/pinfold/bin/pinfold")?;
-    run("/tmp/pinfold/install.sh")?;
+    run_in_root("/tmp/pinfold/install.sh", stage)?;
     output(Command::new("rm").arg("-rf").arg(&top))?;
-    said(&run("/opt/pinfold/share/pinfold/uninstall.sh")?)?;
+    said(&run_in_root("/opt/pinfold/share/pinfold/uninstall.sh", stage)?)?;
     left("after uninstall.sh", stage, &before, &STATE)?;
     if stage.join("opt").exists() {
         Err("uninstall.sh leaves its folders".to_string())
@@ -207,3 +207,8 @@ fn with_archive(archive: &Path, stage: &Path) -> Result<(), String> {
         Ok(())
     }
 }
+
+fn run_in_root(script: &str, stage: &Path) -> Result<String, String> {
+        let words = [BUSYBOX, "env", "PATH=/bin", "PREFIX=/opt/pinfold", "sh", script];
+        output(as_root("chroot").arg(stage).args(words))
+    }

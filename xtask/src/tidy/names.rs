@@ -100,9 +100,7 @@ impl Reader<'_> {
     fn path(&mut self) {
         let (line, mut segments) = (self.tokens[self.at].line, Vec::new());
         // A path also follows the two dots of a range or of `..path::f()`, a field one dot.
-        let before =
-            |count: usize, text: &str| self.at >= count && self.tokens[self.at - count].is(text);
-        let follows = before(1, "::") || before(1, ".") && !before(2, ".");
+        let follows = self.is_before(1, "::") || self.is_before(1, ".") && !self.is_before(2, ".");
         segments.extend(self.name(0));
         self.at += 1;
         while self.is(0, "::") {
@@ -116,6 +114,10 @@ impl Reader<'_> {
             let segments = self.from_file(segments);
             self.names.paths.push(Path { segments, line });
         }
+    }
+
+    fn is_before(&self, count: usize, text: &str) -> bool {
+        self.at >= count && self.tokens[self.at - count].is(text)
     }
 
     /// A tree of a `use` declaration, after `use` or within braces, up to its `,`, `}` or `;`.

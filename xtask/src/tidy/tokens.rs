@@ -28,17 +28,16 @@ pub fn product_code(text: &str) -> Vec<Token> {
 /// The tokens of a file.
 pub fn all_code(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
-    let at = |index: usize| chars.get(index).copied().unwrap_or('\0');
     let (mut found, mut index, mut line) = (Vec::new(), 0, 1);
     while index < chars.len() {
         let start = index;
         let first = chars[index];
         let mut token = None;
-        if first == '/' && at(index + 1) == '/' {
+        if first == '/' && char_at(index + 1, &chars) == '/' {
             while index < chars.len() && chars[index] != '\n' {
                 index += 1;
             }
-        } else if first == '/' && at(index + 1) == '*' {
+        } else if first == '/' && char_at(index + 1, &chars) == '*' {
             index = end_of_comment(&chars, index);
         } else if let Some(end) = end_of_literal(&chars, index) {
             index = end;
@@ -49,7 +48,7 @@ pub fn all_code(text: &str) -> Vec<Token> {
         } else if first.is_alphanumeric() || first == '_' {
             index = end_of_word(&chars, index);
             token = Some(chars[start..index].iter().collect());
-        } else if first == ':' && at(index + 1) == ':' {
+        } else if first == ':' && char_at(index + 1, &chars) == ':' {
             index += 2;
             token = Some("::".to_string());
         } else {
@@ -60,6 +59,10 @@ pub fn all_code(text: &str) -> Vec<Token> {
         line += chars[start..index].iter().filter(|c| **c == '\n').count();
     }
     found
+}
+
+fn char_at(index: usize, chars: &[char]) -> char {
+    chars.get(index).copied().unwrap_or('\0')
 }
 
 fn end_of_word(chars: &[char], start: usize) -> usize {

@@ -104,12 +104,6 @@ fn host() -> (SimHost, Plan, Target) {
         own: vec![id(600)],
         ..Target::new(Tid(500), Vec::new())
     };
-    let thread = |role, pus: &str| ThreadPlan {
-        role,
-        pus: CpuSet::parse_list(pus).unwrap(),
-        policy: None,
-        reason: String::new(),
-    };
     let plan = Plan {
         strategy: "test".to_owned(),
         fingerprint: String::new(),
@@ -133,6 +127,10 @@ fn host() -> (SimHost, Plan, Target) {
         findings: Vec::new(),
     };
     (host, plan, target)
+}
+
+fn thread(role: Role, pus: &str) -> ThreadPlan {
+    ThreadPlan { role, pus: CpuSet::parse_list(pus).unwrap(), policy: None, reason: String::new() }
 }
 
 fn folder() -> (tempfile::TempDir, StateDir) {
@@ -579,8 +577,8 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     let marks = tempfile::tempdir().unwrap();
     let marks = marks.path().join("placed").to_string_lossy().into_owned();
     let ((a, state_a), (_b, state_b)) = (folder(), folder());
-    let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
-    let (first, second) = (of(state_a), of(state_b));
+    let [first, second] = [state_a, state_b]
+        .map(|state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks));
     let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
     let before = host.snapshot();
 
@@ -625,8 +623,8 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     let marks = tempfile::tempdir().unwrap();
     let marks = marks.path().join("placed").to_string_lossy().into_owned();
     let ((_a, state_a), (_b, state_b)) = (folder(), folder());
-    let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
-    let (first, second) = (of(state_a), of(state_b));
+    let [first, second] = [state_a, state_b]
+        .map(|state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks));
     let own = Target::new(Tid(600), Vec::new());
     let platform = NewJournal { vm_name: "p", plan: "{}", target: &own, supervised: true };
     let machine = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
@@ -668,8 +666,8 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             let marks = tempfile::tempdir().unwrap();
             let marks = marks.path().join("placed").to_string_lossy().into_owned();
             let ((_a, state_a), (_b, state_b)) = (folder(), folder());
-            let of = |state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks);
-            let (first, second) = (of(state_a), of(state_b));
+            let [first, second] = [state_a, state_b]
+                .map(|state| Journals::over(Arc::new(state), &clock).with_marks_in(&marks));
             let new = NewJournal { vm_name: "vm1", plan: "{}", target: &target, supervised: false };
             let mut journal = first.begin(&host, &new).unwrap();
             if has_journal {

@@ -142,11 +142,14 @@ mod tests {
 
     #[test]
     fn groups_of_one_machine_lie_together() {
-        let check = |now, before, expected| assert_eq!(is_beside(now, before), expected, "{now}");
-        check("/c/m/q/emulator", "/c/m/q/emulator", true);
-        check("/c/m/q/vcpu0", "/c/m/q/emulator", true);
-        check("/c/m/q/libvirt/vcpu0", "/c/m/q", true);
-        check("/c/m/quick/vcpu0", "/c/m/q/emulator", false);
-        check("/c", "/c/m/q", false);
+        check_beside("/c/m/q/emulator", "/c/m/q/emulator", true);
+        check_beside("/c/m/q/vcpu0", "/c/m/q/emulator", true);
+        check_beside("/c/m/q/libvirt/vcpu0", "/c/m/q", true);
+        check_beside("/c/m/quick/vcpu0", "/c/m/q/emulator", false);
+        check_beside("/c", "/c/m/q", false);
+    }
+
+    fn check_beside(now: &str, before: &str, expected: bool) {
+        assert_eq!(is_beside(now, before), expected, "{now}");
     }
 }

@@ -106,9 +106,11 @@ fn machine(vcpus: u32, is_libvirts: bool) -> Case {
         builder.task(SimTask::new(vcpu(index).0, "CPU/KVM").thread_of(VM))
     });
     let mut case = alone("a machine", builder);
-    let id = |tid: Tid| case.host.task(tid).unwrap().id();
-    let vcpus = (0..vcpus).map(|index| (id(vcpu(index)), Role::Vcpu(index)));
-    let rest = [(id(Tid(VM)), Role::Emulator), (id(Tid(502)), Role::Iothread("disk".to_owned()))];
+    let vcpus = (0..vcpus).map(|index| (id(vcpu(index), &case), Role::Vcpu(index)));
+    let rest = [
+        (id(Tid(VM), &case), Role::Emulator),
+        (id(Tid(502), &case), Role::Iothread("disk".to_owned())),
+    ];
     case.target.threads = vcpus.chain(rest).collect();
     if is_libvirts {
         for (task, role) in &case.target.threads {
@@ -123,6 +125,10 @@ fn machine(vcpus: u32, is_libvirts: bool) -> Case {
         }
     }
     case
+}
+
+fn id(tid: Tid, case: &Case) -> pinfold_model::TaskId {
+    case.host.task(tid).unwrap().id()
 }
 
 /// Each exclusive CPU of both placements is in the mask of one vCPU alone, or of other threads.

@@ -217,22 +217,13 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     assert!(case.host.clone_thread(Tid(501), Tid(590)));
     let part = group_of(&case.host, 501);
     assert_eq!(group_of(&case.host, 590), part);
-    let tick = |watcher: &mut Watcher,
-                journal: &mut pinfold_apply::Journal<'_>,
-                roles: &mut KnownRoles| {
-        let mut all = Vec::new();
-        for _ in 0..4 {
-            all.extend(watcher.tick(&case.host, journal, roles, Extent::Groups).unwrap());
-        }
-        all
-    };
-    tick(&mut watcher, &mut journal, &mut roles);
+    ticks(&mut watcher, &mut journal, &mut roles, &case);
     assert_eq!(group_of(&case.host, 590), group_of(&case.host, VM));
     assert_eq!(case.host.affinity(Tid(590)).unwrap(), set("0,4"));
     // Somebody takes the CPUs away from the groups above.
     let scope = paths::cpuset_cpus_exclusive("/sys/fs/cgroup/machine.slice/vm1.scope");
     case.host.write(&scope, b"6").unwrap();
-    let events = tick(&mut watcher, &mut journal, &mut roles);
+    let events = ticks(&mut watcher, &mut journal, &mut roles, &case);
     let reported: Vec<&str> = events
         .iter()
         .filter_map(|event| match event {
@@ -256,6 +247,19 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
     drop(journal);
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "undo");
+}
+
+fn ticks(
+    watcher: &mut Watcher,
+    journal: &mut pinfold_apply::Journal<'_>,
+    roles: &mut KnownRoles,
+    case: &Case,
+) -> Vec<WatchEvent> {
+    let mut all = Vec::new();
+    for _ in 0..4 {
+        all.extend(watcher.tick(&case.host, journal, roles, Extent::Groups).unwrap());
+    }
+    all
 }
 
 /// One machine in its scope on eight CPUs, of which each but the first can go.
@@ -306,14 +310,6 @@ fn check(words: &[&str], online: &str) {
 
 #[test]
 fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
-    let refused = |edit: &dyn Fn(&mut Case)| {
-        let mut case = hotplug();
-        edit(&mut case);
-        match plan_steps(&case.host, &case.plan, &case.target) {
-            Err(ApplyError::Refused(refusal)) => refusal,
-            other => panic!("{other:?}"),
-        }
-    };
     let in_use = refused(&|case| case.plan.tuning.add("offline=2").unwrap());
     assert!(matches!(&in_use, Refusal::OfflineInUse { pus } if *pus == set("2")), "{in_use}");
     assert!(in_use.hint().is_some());
@@ -336,6 +332,15 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
     let reported = applied.findings.iter().find(|one| one.text.contains("311 (in:imuxsock)"));
     assert!(reported.is_some_and(|one| one.hint.is_some()), "{applied:?}");
     assert_eq!(read(&case.host, &paths::cpu_online()), "0-7");
+}
+
+fn refused(edit: &dyn Fn(&mut Case)) -> pinfold_apply::Refusal {
+    let mut case = hotplug();
+    edit(&mut case);
+    match plan_steps(&case.host, &case.plan, &case.target) {
+        Err(ApplyError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -392,19 +397,8 @@ fn a_pu_that_a_thread_needs_is_brought_online_and_goes_again_with_undo() {
 
 #[test]
 fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
-    let reported = |online: &str| {
-        let case = crate::common::v2_forgetful().with(IsolationScope::Host);
-        case.host.edit_task(Tid(10), |task| task.asked = Some(set("0-3")));
-        case.host.set_online(&set(online));
-        let (bench, before) = (Bench::new(), case.host.snapshot());
-        bench.apply(&case).unwrap();
-        let report = bench.undo(&case);
-        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
-        assert_same(&before, &case.host, online);
-        report.near
-    };
-    assert!(reported("0-7").is_empty());
-    let short = reported("0-6");
+    assert!(near_without("0-7").is_empty());
+    let short = near_without("0-6");
     let (kernel, placed): (Vec<_>, Vec<_>) =
         short.iter().partition(|near| near.text.contains("(rcu_preempt) is restored to 0-3"));
     let [near] = kernel[..] else { panic!("{short:?}") };
@@ -413,6 +407,18 @@ fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
     assert!(placed.iter().all(|near| near.text.contains("without CPUs 7, which are offline")));
     assert!(near.text.contains("have contained CPUs 7"), "{near:?}");
     assert!(near.hint.as_ref().unwrap().ends_with("taskset -p -c 0-3,7 10"), "{near:?}");
+}
+
+fn near_without(online: &str) -> Vec<pinfold_model::Finding> {
+    let case = crate::common::v2_forgetful().with(IsolationScope::Host);
+    case.host.edit_task(Tid(10), |task| task.asked = Some(set("0-3")));
+    case.host.set_online(&set(online));
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+    assert_same(&before, &case.host, online);
+    report.near
 }
 
 #[test]

@@ -214,20 +214,21 @@ fn a_deadline_is_given_where_the_partition_is_the_domain() {
 
 #[test]
 fn a_deadline_in_a_partition_that_the_plan_makes_is_refused_with_why() {
-    let refused = |partition: &str| {
-        let mut case = with_deadline("2,6", 0);
-        case.plan.exclusive = set("2,6");
-        case.plan.isolation = IsolationScope::Host;
-        case.plan.tuning.add(partition).unwrap();
-        match Bench::new().apply(&case) {
-            Err(ApplyError::Refused(refusal)) => refusal,
-            other => panic!("{other:?}"),
-        }
-    };
     let late = refused("partition=root");
     assert!(matches!(late, Refusal::DeadlineBeforePartition { .. }), "{late}");
     assert!(late.hint().unwrap().contains("cpuset.cpus.partition=root"));
     let isolated = refused("partition=isolated");
     assert!(matches!(isolated, Refusal::DeadlineInIsolated { .. }), "{isolated}");
     assert!(isolated.to_string().contains("all isolated CPUs"), "{isolated}");
+}
+
+fn refused(partition: &str) -> pinfold_apply::Refusal {
+    let mut case = with_deadline("2,6", 0);
+    case.plan.exclusive = set("2,6");
+    case.plan.isolation = IsolationScope::Host;
+    case.plan.tuning.add(partition).unwrap();
+    match Bench::new().apply(&case) {
+        Err(ApplyError::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
 }

@@ -47,13 +47,13 @@ fn isolation_keeps_others_off() {
         let what = label(&case);
         let bench = Bench::new();
         let applied = bench.apply(&case).unwrap();
-        let off =
-            |tid: u32| case.host.affinity(Tid(tid)).unwrap().is_disjoint(&case.plan.exclusive);
         match case.plan.isolation {
-            IsolationScope::None => assert!(!off(600) && applied.group.is_none(), "{what}"),
+            IsolationScope::None => {
+                assert!(!is_off(600, &case) && applied.group.is_none(), "{what}")
+            }
             IsolationScope::Own => {
-                assert!(off(600) && off(601) && off(610), "{what}");
-                assert!(!off(400), "{what}: only what Pinfold started is moved");
+                assert!(is_off(600, &case) && is_off(601, &case) && is_off(610, &case), "{what}");
+                assert!(!is_off(400, &case), "{what}: only what Pinfold started is moved");
                 if case.name == "v2 no room" {
                     assert!(
                         applied.findings.iter().any(|finding| finding
@@ -67,14 +67,21 @@ fn isolation_keeps_others_off() {
             }
             IsolationScope::Host => {
                 for tid in [600, 610, 400, 300] {
-                    assert!(off(tid), "{what}: task {tid}");
+                    assert!(is_off(tid, &case), "{what}: task {tid}");
                 }
-                let kernel_threads_off = off(10);
+                let kernel_threads_off = is_off(10, &case);
                 assert!(kernel_threads_off, "{what}");
-                assert!(case.plan.exclusive == set("1") || !off(22), "{what}: bound for good");
+                assert!(
+                    case.plan.exclusive == set("1") || !is_off(22, &case),
+                    "{what}: bound for good"
+                );
             }
         }
     }
+}
+
+fn is_off(tid: u32, case: &Case) -> bool {
+    case.host.affinity(Tid(tid)).unwrap().is_disjoint(&case.plan.exclusive)
 }
 
 /// Before Linux 7.0 a group with tasks cannot be told to inherit again, and what others have set
@@ -163,25 +170,28 @@ fn undo_releases_threads_whose_cpuset_was_narrower_at_apply() {
 
 /// What happens on a host while a plan is in force.
 fn live_on(host: &SimHost, seed: u32) {
-    let fork = |parent: u32, child: u32| assert!(host.fork(Tid(parent), Tid(child)));
-    fork(400, 800);
-    fork(800, 801);
-    fork(600, 802);
+    fork(400, 800, host);
+    fork(800, 801, host);
+    fork(600, 802, host);
     assert!(host.clone_thread(Tid(300), Tid(803)));
     assert!(host.clone_thread(Tid(500), Tid(804)));
     assert!(host.clone_thread(Tid(600), Tid(805)));
     if host.task(Tid(700)).is_some() {
-        fork(700, 806);
+        fork(700, 806, host);
     }
     // An orphan, whose parent is now init.
-    fork(300, 807);
-    fork(807, 808);
+    fork(300, 807, host);
+    fork(807, 808, host);
     host.exit(Tid(807));
     match seed % 3 {
         0 => host.exit(Tid(503)),
         1 => host.exit(Tid(610)),
         _ => host.exit(Tid(601)),
     }
+}
+
+fn fork(parent: u32, child: u32, host: &SimHost) {
+    assert!(host.fork(Tid(parent), Tid(child)));
 }
 
 #[test]

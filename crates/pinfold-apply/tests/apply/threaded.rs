@@ -12,19 +12,6 @@ const PROCESS: u32 = 310;
 const THREAD: u32 = 311;
 
 fn steps() -> Vec<Step> {
-    fn removed(path: &str) -> Undo {
-        Undo::RemoveGroup { path: path.to_owned() }
-    }
-    let make = |path: &str| Step {
-        change: Change::MakeGroup { path: path.to_owned() },
-        undo: removed(path),
-        reason: reason(),
-    };
-    let write = |group: &str, path: String, value: &[u8]| Step {
-        change: Change::WriteFile { path, value: value.to_vec() },
-        undo: removed(group),
-        reason: reason(),
-    };
     let mut steps =
         vec![make(GROUP), write(GROUP, paths::cgroup_subtree_control(GROUP), b"+cpuset")];
     for pu in ["2", "3"] {
@@ -34,6 +21,26 @@ fn steps() -> Vec<Step> {
         steps.push(write(&core, paths::cpuset_cpus(&core), pu.as_bytes()));
     }
     steps
+}
+
+fn removed(path: &str) -> Undo {
+    Undo::RemoveGroup { path: path.to_owned() }
+}
+
+fn make(path: &str) -> Step {
+    Step {
+        change: Change::MakeGroup { path: path.to_owned() },
+        undo: removed(path),
+        reason: reason(),
+    }
+}
+
+fn write(group: &str, path: String, value: &[u8]) -> Step {
+    Step {
+        change: Change::WriteFile { path, value: value.to_vec() },
+        undo: removed(group),
+        reason: reason(),
+    }
 }
 
 fn reason() -> String {
@@ -47,9 +54,8 @@ fn processes_leave_threaded_groups_as_a_whole() {
     let host = &case.host;
     take_steps(host, steps(), &mut journal, &mut no_observer()).unwrap();
     drop(journal);
-    let enter = |file: String, task: u32| host.write(&file, task.to_string().as_bytes()).unwrap();
-    enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS);
-    enter(paths::cgroup_threads(&format!("{GROUP}/pinfold-core-3")), THREAD);
+    enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS, &host);
+    enter(paths::cgroup_threads(&format!("{GROUP}/pinfold-core-3")), THREAD, &host);
 
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{:?}", report.failed);
@@ -58,4 +64,8 @@ fn processes_leave_threaded_groups_as_a_whole() {
         let path = paths::process_cgroup(pinfold_model::Tid(task));
         assert_eq!(host.read_text(&path).unwrap(), "0::/init.scope\n", "{task}");
     }
+}
+
+fn enter(file: String, task: u32, host: &pinfold_sim::SimHost) {
+    host.write(&file, task.to_string().as_bytes()).unwrap()
 }

@@ -126,25 +126,21 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let dry = plan_steps(&case.host, &case.plan, &case.target).unwrap();
     let applied = bench.apply(&case).unwrap();
-    let check = |path: String, expected: &str| {
-        assert_eq!(read(&case.host, &path), expected, "{path}");
-    };
-    let irq = |number| paths::irq_file(number, "smp_affinity_list");
-    check(irq(31), "0,4");
-    check(irq(32), "0,4");
-    check(irq(MANAGED), "2-3");
-    check(paths::default_smp_affinity(), "11");
-    check(paths::workqueue_cpumask(), "11");
-    check(paths::sysctl_kernel("numa_balancing"), "0");
-    check(paths::thp_file("enabled"), "always madvise [never]");
-    check(paths::ksm_run(), "2");
-    check(paths::node_huge_pages(NodeId(1), 2 << 20), "16");
-    check(paths::cpu_resume_latency(PuId(6)), "n/a");
-    check(paths::cpu_resume_latency(PuId(7)), "0");
-    check(paths::cpufreq_file(PuId(0), "scaling_governor"), "performance");
-    check(paths::cpufreq_file(PuId(0), "scaling_max_freq"), "700000");
-    check(paths::cpufreq_file(PuId(4), "scaling_min_freq"), "500000");
-    check(paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope"), "1");
+    check_file(irq_list(31), "0,4", &case);
+    check_file(irq_list(32), "0,4", &case);
+    check_file(irq_list(MANAGED), "2-3", &case);
+    check_file(paths::default_smp_affinity(), "11", &case);
+    check_file(paths::workqueue_cpumask(), "11", &case);
+    check_file(paths::sysctl_kernel("numa_balancing"), "0", &case);
+    check_file(paths::thp_file("enabled"), "always madvise [never]", &case);
+    check_file(paths::ksm_run(), "2", &case);
+    check_file(paths::node_huge_pages(NodeId(1), 2 << 20), "16", &case);
+    check_file(paths::cpu_resume_latency(PuId(6)), "n/a", &case);
+    check_file(paths::cpu_resume_latency(PuId(7)), "0", &case);
+    check_file(paths::cpufreq_file(PuId(0), "scaling_governor"), "performance", &case);
+    check_file(paths::cpufreq_file(PuId(0), "scaling_max_freq"), "700000", &case);
+    check_file(paths::cpufreq_file(PuId(4), "scaling_min_freq"), "500000", &case);
+    check_file(paths::cpuset_mems("/sys/fs/cgroup/machine.slice/vm1.scope"), "1", &case);
     let reported = |part: &str| {
         assert!(applied.findings.iter().any(|one| one.text.contains(part)), "{applied:?}");
     };
@@ -166,6 +162,14 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     assert_eq!(report.near.len(), 1, "the pages: {report:?}");
     assert_same(&before, &case.host, "undo");
+}
+
+fn check_file(path: String, expected: &str, case: &Case) {
+    assert_eq!(read(&case.host, &path), expected, "{path}");
+}
+
+fn irq_list(number: u32) -> String {
+    paths::irq_file(number, "smp_affinity_list")
 }
 
 /// A machine that was started under the policy of its node needs no group and no move; under that
@@ -434,13 +438,12 @@ fn a_device_without_an_address_or_interrupts_is_reported() {
 
 #[test]
 fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
-    let irq = |number| paths::irq_file(number, "smp_affinity_list");
     let moved = |devices: &[(&str, &str)]| {
         let mut case = case_with(|builder| {
             builder
                 .file(&paths::pci_numa_node(DEVICE), "1\n")
-                .knob(&irq(7), Knob::List, "0-7\n")
-                .knob(&irq(8), Knob::List, "0-7\n")
+                .knob(&irq_list(7), Knob::List, "0-7\n")
+                .knob(&irq_list(8), Knob::List, "0-7\n")
                 .file(&format!("{}/7", paths::pci_msi_irqs("0000:0a:00.0")), "msi\n")
                 .file(&paths::pci_numa_node("0000:0a:00.0"), "0\n")
         });
@@ -454,7 +457,7 @@ fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
             .collect();
         let (bench, before) = (Bench::new(), case.host.snapshot());
         bench.apply(&case).unwrap();
-        let now = [7, 8, 31, 32, MANAGED].map(|number| read(&case.host, &irq(number)));
+        let now = [7, 8, 31, 32, MANAGED].map(|number| read(&case.host, &irq_list(number)));
         bench.undo(&case);
         assert_same(&before, &case.host, "undo");
         now
@@ -504,15 +507,11 @@ fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
     case.plan.isolation = IsolationScope::Host;
     case.plan.exclusive = set("2,6");
     case.plan.housekeeping = set("0-1,3-5,7");
-    let now = |case: &Case| {
-        [31, 32, MANAGED]
-            .map(|number| read(&case.host, &paths::irq_file(number, "smp_affinity_list")))
-    };
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
     let expected = "--isolate host: 1 of 3 interrupts is managed by the kernel and stays: 33";
     assert_eq!(applied.findings.iter().filter(|one| one.text == expected).count(), 1);
-    assert_eq!(now(&case), ["0-1,3-5,7", "0-1,3-5,7", "2-3"]);
+    assert_eq!(interrupt_masks(&case), ["0-1,3-5,7", "0-1,3-5,7", "2-3"]);
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "undo");
     // The user's own choice for a device has priority.
@@ -520,24 +519,23 @@ fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
     case.plan.irqs.push(IrqPlan { device: IrqPlan::ALL.to_owned(), pus: set("0"), reason });
     let bench = Bench::new();
     bench.apply(&case).unwrap();
-    assert_eq!(now(&case), ["0", "0", "2-3"]);
+    assert_eq!(interrupt_masks(&case), ["0", "0", "2-3"]);
     bench.undo(&case);
     assert_same(&before, &case.host, "undo of irq:all");
     // Nothing changes for tasks of Pinfold alone.
     case.plan.irqs.clear();
     case.plan.isolation = IsolationScope::Own;
     Bench::new().apply(&case).unwrap();
-    assert_eq!(now(&case), ["0-7", "2", "2-3"]);
+    assert_eq!(interrupt_masks(&case), ["0-7", "2", "2-3"]);
+}
+
+fn interrupt_masks(case: &Case) -> [String; 3] {
+    [31, 32, MANAGED].map(|number| read(&case.host, &paths::irq_file(number, "smp_affinity_list")))
 }
 
 #[test]
 fn irq_all_is_refused_where_the_kernel_manages_every_interrupt() {
-    let mut case = case_with(|builder| {
-        let managed = |builder: SimBuilder, number| {
-            builder.knob(&paths::irq_file(number, "smp_affinity_list"), Knob::Managed, "2\n")
-        };
-        managed(managed(builder, 31), 32)
-    });
+    let mut case = case_with(|builder| managed(managed(builder, 31), 32));
     case.plan.tuning = Tuning::default();
     case.plan.tuning.required = true;
     case.plan.vnodes[0].memory = None;
@@ -554,4 +552,8 @@ fn irq_all_is_refused_where_the_kernel_manages_every_interrupt() {
     assert_eq!(applied.findings.iter().filter(|one| one.text == expected).count(), 1);
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, "undo");
+}
+
+fn managed(builder: SimBuilder, number: u32) -> SimBuilder {
+    builder.knob(&paths::irq_file(number, "smp_affinity_list"), Knob::Managed, "2\n")
 }

@@ -97,19 +97,13 @@ fn what_was_switched_goes_back_without_a_sentinel() {
     let frequency = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
     host.write(&paths::cpufreq_policy_file("policy0", "scaling_governor"), b"userspace").unwrap();
     host.write(&frequency, b"1200000").unwrap();
-    let switch = |path: &str, value: &str| {
-        let original = host.read(path).unwrap();
-        let path = path.to_owned();
-        let change = Change::WriteFile { path: path.clone(), value: value.into() };
-        step(change, Undo::WriteFile { path, original })
-    };
     let freezer = paths::cgroup_freeze(slice);
     let group = slice.to_owned();
     let stopped = vec![host.task(Tid(510)).unwrap().id()];
     let signals = Change::SignalProcesses { group: group.clone() };
     let steps = vec![
-        switch(&frequency, "2400000"),
-        switch(&freezer, "0"),
+        switch(&frequency, "2400000", &host),
+        switch(&freezer, "0", &host),
         step(signals, Undo::ContinueProcesses { group, stopped }),
     ];
     let target = Target::new(Tid(500), Vec::new());
@@ -130,6 +124,13 @@ fn what_was_switched_goes_back_without_a_sentinel() {
     assert_eq!(host.task(Tid(510)).unwrap().state, 'T', "it was stopped by hand");
     assert_ne!(host.task(Tid(500)).unwrap().state, 'T');
     assert_same(&before, host, "vnode");
+}
+
+fn switch(path: &str, value: &str, host: &SimHost) -> Step {
+    let original = host.read(path).unwrap();
+    let path = path.to_owned();
+    let change = Change::WriteFile { path: path.clone(), value: value.into() };
+    step(change, Undo::WriteFile { path, original })
 }
 
 /// Children of a placed process have its mask, and lose it with it.

@@ -24,13 +24,13 @@ const POINTS: [Point; 3] = [Point::BeforeJournal, Point::AfterJournal, Point::Af
 pub fn be_pinfold() {
     let arguments = std::env::var(ARGUMENTS).unwrap();
     let arguments: Vec<&str> = arguments.split(' ').collect();
-    let number = |at: usize| arguments[at].parse::<u32>().unwrap();
     let (host, clock) = (LiveHost::new().unwrap(), SystemClock);
-    let target = target(&host, Tid(number(1)), Tid(number(2)));
+    let target = target(&host, Tid(number(1, &arguments)), Tid(number(2, &arguments)));
     let journals = Journals::open(&StateDir::open(arguments[0]).unwrap(), &clock).unwrap();
     let new = NewJournal { vm_name: "vm1", plan: PLAN_TEXT, target: &target, supervised: false };
     let mut journal = journals.begin(&host, &new).unwrap();
-    let (index, point) = (arguments[3].parse::<usize>().unwrap(), POINTS[number(4) as usize]);
+    let (index, point) =
+        (arguments[3].parse::<usize>().unwrap(), POINTS[number(4, &arguments) as usize]);
     apply(&host, &live_plan(), &target, &mut journal, &mut |event: &Event<'_>| {
         if event.index == index && event.point == point {
             process::signal(process::own_pid(), Signaled::Kill).unwrap();
@@ -38,6 +38,10 @@ pub fn be_pinfold() {
         ControlFlow::Continue(())
     })
     .unwrap();
+}
+
+fn number(at: usize, arguments: &[&str]) -> u32 {
+    arguments[at].parse::<u32>().unwrap()
 }
 
 #[test]

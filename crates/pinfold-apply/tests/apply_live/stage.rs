@@ -36,25 +36,26 @@ pub fn live_plan() -> Plan {
 }
 
 pub fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
-    let id = |tid: Tid| {
-        let text = host.read_text(&paths::process_stat(tid)).unwrap();
-        proc_stat::parse(&text).unwrap().task()
-    };
     let threads = threads(host, machine);
     Target {
         pid: machine,
         threads: vec![
-            (id(machine), Role::Emulator),
-            (id(threads[1]), Role::Vcpu(0)),
-            (id(threads[2]), Role::Iothread("disk".to_owned())),
+            (task_id(machine, host), Role::Emulator),
+            (task_id(threads[1], host), Role::Vcpu(0)),
+            (task_id(threads[2], host), Role::Iothread("disk".to_owned())),
         ],
-        own: vec![id(load)],
+        own: vec![task_id(load, host)],
         kept: Vec::new(),
         started_on: None,
         roll: None,
         left: std::collections::BTreeSet::new(),
         pins: Vec::new(),
     }
+}
+
+fn task_id(tid: Tid, host: &LiveHost) -> TaskId {
+    let text = host.read_text(&paths::process_stat(tid)).unwrap();
+    proc_stat::parse(&text).unwrap().task()
 }
 
 pub fn threads(host: &LiveHost, pid: Tid) -> Vec<Tid> {

@@ -76,12 +76,15 @@ fn own_process() -> SimTask {
 
 /// The machine: main, one vCPU, an iothread, a thread without a role, all in one group.
 fn with_vm(builder: SimBuilder, group: &str) -> SimBuilder {
-    let thread = |tid: u32, name: &str| SimTask::new(tid, name).thread_of(VM).in_group(group);
     builder
         .task(SimTask::new(VM, "qemu-system-x86").in_group(group).child_of(400))
-        .task(thread(501, "CPU 0/KVM"))
-        .task(thread(502, "IO disk"))
-        .task(thread(503, "call_rcu").with_affinity(set("0")))
+        .task(vm_thread(501, "CPU 0/KVM", group))
+        .task(vm_thread(502, "IO disk", group))
+        .task(vm_thread(503, "call_rcu", group).with_affinity(set("0")))
+}
+
+fn vm_thread(tid: u32, name: &str, group: &str) -> SimTask {
+    SimTask::new(tid, name).thread_of(VM).in_group(group)
 }
 
 fn with_kernel_threads(builder: SimBuilder, pus: u32) -> SimBuilder {
@@ -105,13 +108,12 @@ fn with_loads(builder: SimBuilder, group: &str) -> SimBuilder {
 }
 
 fn target(host: &SimHost) -> Target {
-    let id = |tid: u32| host.task(Tid(tid)).unwrap().id();
     Target {
         pid: Tid(VM),
         threads: vec![
-            (id(501), Role::Vcpu(0)),
-            (id(VM), Role::Emulator),
-            (id(502), Role::Iothread("disk".to_owned())),
+            (task_id(501, host), Role::Vcpu(0)),
+            (task_id(VM, host), Role::Emulator),
+            (task_id(502, host), Role::Iothread("disk".to_owned())),
         ],
         own: [600, 610].into_iter().filter_map(|tid| Some(host.task(Tid(tid))?.id())).collect(),
         kept: Vec::new(),
@@ -120,6 +122,10 @@ fn target(host: &SimHost) -> Target {
         left: BTreeSet::new(),
         pins: Vec::new(),
     }
+}
+
+fn task_id(tid: u32, host: &SimHost) -> pinfold_model::TaskId {
+    host.task(Tid(tid)).unwrap().id()
 }
 
 /// The machine alone in the root group, on a host with more than the usual files.
@@ -142,12 +148,6 @@ fn case(name: &'static str, builder: SimBuilder, vcpu: &str, rest: &str) -> Case
 }
 
 pub fn plan(vcpu: &str, rest: &str) -> Plan {
-    let thread = |role: Role, pus: &str, policy| ThreadPlan {
-        role,
-        pus: set(pus),
-        policy,
-        reason: "as the test says".to_owned(),
-    };
     Plan {
         strategy: "test".to_owned(),
         fingerprint: "test".to_owned(),
@@ -155,9 +155,9 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
             name: "vm1".to_owned(),
             kind: VnodeKind::VirtualMachine,
             threads: vec![
-                thread(Role::Vcpu(0), vcpu, Some(Policy::Fifo { priority: 1 })),
-                thread(Role::Emulator, rest, None),
-                thread(Role::Iothread("disk".to_owned()), rest, None),
+                planned_thread(Role::Vcpu(0), vcpu, Some(Policy::Fifo { priority: 1 })),
+                planned_thread(Role::Emulator, rest, None),
+                planned_thread(Role::Iothread("disk".to_owned()), rest, None),
             ],
             guest: None,
             memory: None,
@@ -174,6 +174,10 @@ pub fn plan(vcpu: &str, rest: &str) -> Plan {
         housekeeping_reason: "as the test says".to_owned(),
         findings: Vec::new(),
     }
+}
+
+fn planned_thread(role: Role, pus: &str, policy: Option<Policy>) -> ThreadPlan {
+    ThreadPlan { role, pus: set(pus), policy, reason: "as the test says".to_owned() }
 }
 
 fn v1_builder() -> SimBuilder {
@@ -238,12 +242,8 @@ pub fn pin(key: &str, lifetime: Lifetime) -> Setting {
 /// definition has none.
 pub fn v1_libvirt() -> Case {
     let case = v1_machine_group();
-    let keep = |key: &str, tid: u32| {
-        case.host.keep_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
-        case.host.keep_pin(pin(key, Lifetime::Lasting), None, &[]);
-    };
-    keep("vcpupin 0", 501);
-    keep("emulatorpin", VM);
+    keep("vcpupin 0", 501, &case);
+    keep("emulatorpin", VM, &case);
     let kept = |key: &str, role: Role, pus: &str| {
         let one = |lifetime, rules| ManagedSetting {
             setting: pin(key, lifetime),
@@ -256,6 +256,11 @@ pub fn v1_libvirt() -> Case {
     let vcpu = kept("vcpupin 0", Role::Vcpu(0), "1");
     let kept = vcpu.into_iter().chain(kept("emulatorpin", Role::Emulator, "0")).collect();
     Case { name: "v1 libvirt", target: Target { kept, ..case.target }, ..case }
+}
+
+fn keep(key: &str, tid: u32, case: &Case) {
+    case.host.keep_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
+    case.host.keep_pin(pin(key, Lifetime::Lasting), None, &[]);
 }
 
 /// The tree is systemd's, which keeps the lists of its units.

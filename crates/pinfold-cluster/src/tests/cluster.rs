@@ -269,18 +269,17 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     let mut collector = simulated.collector();
     let text = simulated.result(4, 1, "n1");
     let second = simulated.result(4, 2, "n2");
-    let store = |simulated: &Simulated| simulated.world.store.trials(simulated.run.id()).unwrap();
     let mut accept = |simulated: &mut Simulated, text: &str| {
         let result = [("file".to_owned(), text.to_owned())];
         let open = (&mut simulated.world.store, simulated.run);
         collector.accept(open.0, open.1, &result).unwrap().remove(0)
     };
     assert!(matches!(accept(&mut simulated, &text), Accepted::Merged { part: 4, .. }));
-    let before = store(&simulated);
+    let before = trials_of(&simulated);
     // The same again: the second attempt of a task that was considered dead.
     assert!(matches!(accept(&mut simulated, &text), Accepted::Known { part: 4 }));
     assert!(matches!(accept(&mut simulated, &second), Accepted::Known { part: 4 }));
-    assert_eq!(store(&simulated), before);
+    assert_eq!(trials_of(&simulated), before);
     // A part without one of its trials, with one of another part, with one twice, unknown.
     let digest = study_digest(STUDY, &Form::Whole);
     let whole = simulated.result(6, 1, "n1");
@@ -299,8 +298,12 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     let mut moved = trials.clone();
     moved[0].0.position += 1;
     refuse(&mut simulated, moved, 6, "part 6 lacks the trial of");
-    assert_eq!(store(&simulated), before);
+    assert_eq!(trials_of(&simulated), before);
     assert!(matches!(accept(&mut simulated, &whole), Accepted::Merged { part: 6, .. }));
+}
+
+fn trials_of(simulated: &Simulated) -> Vec<(pinfold_study::store::TrialId, TrialRecord)> {
+    simulated.world.store.trials(simulated.run.id()).unwrap()
 }
 
 #[test]

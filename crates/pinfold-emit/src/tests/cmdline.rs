@@ -1,7 +1,8 @@
 //! Kernel parameters.
 
 use pinfold_model::{
-    IsolationScope, MemoryRequest, Plan, Request, Tuning, VcpuCount, VmRequest, VnodeRequest,
+    IsolationScope, MemoryRequest, Plan, Request, Topology, Tuning, VcpuCount, VmRequest,
+    VnodeRequest,
 };
 use pinfold_plan::plan;
 use pinfold_samples::machine::dual_e5_2670;
@@ -23,8 +24,15 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     let mut layout = plan("realtime", &topology, &request).unwrap();
     let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
     let knob = format!("`--knob huge-pages={node}:1048576:16`");
-    let folded = |layout: &Plan| cmdline(layout, &topology).replace("\n# ", " ");
-    assert!(folded(&layout).contains(&knob), "{}", folded(&layout));
+    assert!(unfolded(&layout, &topology).contains(&knob), "{}", unfolded(&layout, &topology));
     layout.tuning = Tuning::from_words(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
-    assert!(!folded(&layout).contains("--knob huge-pages"), "{}", folded(&layout));
+    assert!(
+        !unfolded(&layout, &topology).contains("--knob huge-pages"),
+        "{}",
+        unfolded(&layout, &topology)
+    );
+}
+
+fn unfolded(layout: &Plan, topology: &Topology) -> String {
+    cmdline(layout, topology).replace("\n# ", " ")
 }

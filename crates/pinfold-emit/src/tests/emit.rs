@@ -249,11 +249,7 @@ fn the_pages_of_real_time_vcpus_are_locked() {
 #[test]
 fn several_machines_have_one_nova_conf() {
     let topology = pinfold_samples::machine::dual_e5_2670().build();
-    let vm = |name: &str| {
-        let vm = pinfold_model::VmRequest::from_vcpus(pinfold_model::VcpuCount::Exactly(4));
-        pinfold_model::VnodeRequest::vm(name, vm)
-    };
-    let mut request = pinfold_model::Request::from_vnodes(vec![vm("a"), vm("b")]);
+    let mut request = pinfold_model::Request::from_vnodes(vec![four_vcpus("a"), four_vcpus("b")]);
     request.isolation = pinfold_model::IsolationScope::Host;
     let layout = plan("balanced", &topology, &request).unwrap();
     let format = emit::FORMATS.iter().find(|format| format.name == "nova").unwrap();
@@ -266,6 +262,11 @@ fn several_machines_have_one_nova_conf() {
     assert!(text.contains(&format!("# cpu_shared_set = {shared}\n")), "{text}");
     let others = emit::FORMATS.iter().filter(|format| format.name != "nova");
     others.for_each(|format| assert_eq!(format.text_for_all(&layout), "", "{}", format.name));
+}
+
+fn four_vcpus(name: &str) -> pinfold_model::VnodeRequest {
+    let vm = pinfold_model::VmRequest::from_vcpus(pinfold_model::VcpuCount::Exactly(4));
+    pinfold_model::VnodeRequest::vm(name, vm)
 }
 
 /// The kubelet has a CPU for the emulator next to those of the vCPUs, and the host keeps some.

@@ -1,6 +1,6 @@
 //! A plan merged into a domain file: every byte that is not placement-related stays.
 
-use pinfold_model::{IsolationScope, Policy, Request};
+use pinfold_model::{IsolationScope, Plan, Policy, Request, Topology};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::plan;
 use pinfold_samples::machine::{Machine, i7_4790k};
@@ -257,40 +257,46 @@ fn siblings_on_amd_need_a_feature() {
 fn refusals_name_line_and_column() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
-    let check = |xml: &str, reported: &str| {
-        let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, reported, "{xml}");
-    };
     let dtd = "<!DOCTYPE domain [<!ENTITY a \"b\">]>\n<domain/>";
-    check(
+    check_merge(
         dtd,
         "line 1, column 1: the file has a document type (<!DOCTYPE>), which could define an \
          unlimited number of entities",
+        &layout,
+        &topology,
     );
-    check(
+    check_merge(
         "<domain>&a;</domain>",
         "line 1, column 9: this is not well-formed XML: unknown entity reference 'a' at 1:9",
+        &layout,
+        &topology,
     );
-    check("<network/>", "line 1, column 1: the file's element is <network>, not <domain>");
-    check(
+    check_merge(
+        "<network/>",
+        "line 1, column 1: the file's element is <network>, not <domain>",
+        &layout,
+        &topology,
+    );
+    check_merge(
         "<domain type='qemu'>\n <vcpu>many</vcpu></domain>",
         "line 2, column 2: <vcpu>many</vcpu>: not a number of vCPUs",
+        &layout,
+        &topology,
     );
+}
+
+fn check_merge(xml: &str, reported: &str, layout: &Plan, topology: &Topology) {
+    let error =
+        libvirt_into(xml, layout, layout.single().unwrap(), topology).unwrap_err().to_string();
+    assert_eq!(error, reported, "{xml}");
 }
 
 #[test]
 fn half_a_cputune_is_refused() {
     let topology = i7_4790k().build();
     let layout = plan("low-latency", &topology, &exactly(2)).unwrap();
-    let check = |xml: &str, reported: &str| {
-        let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, reported, "{xml}");
-    };
-    let check_tune = |inside: &str, reported: &str| check(&tune(inside), reported);
+    let check_tune =
+        |inside: &str, reported: &str| check_merge(&tune(inside), reported, &layout, &topology);
     check_tune("<vcpupin vcpu='0'/>", "line 4, column 3: <vcpupin> has no cpuset");
     check_tune("<vcpupin cpuset='0'/>", "line 4, column 3: <vcpupin> has no vcpu");
     check_tune(
@@ -321,21 +327,27 @@ fn half_a_cputune_is_refused() {
         "<vcpusched vcpus='0' scheduler='fifo'/>",
         "line 4, column 3: <vcpusched> has no priority",
     );
-    check(
+    check_merge(
         "<domain type='qemu'><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>",
         "line 3, column 1: a second <cputune>",
+        &layout,
+        &topology,
     );
     // The check reads it as the merge does.
     let twice = "<domain type='kvm'><vcpu>2</vcpu>\n<cputune/>\n<cputune/></domain>";
     let error = Domain::read(twice).unwrap_err();
     assert_eq!(error.to_string(), "line 3, column 1: a second <cputune>");
-    check(
+    check_merge(
         "<domain type='qemu'><vcpu>1</vcpu>\n<vcpus><vcpu id='0' enabled='yes'/></vcpus></domain>",
         "line 2, column 1: <vcpus> lists 1 single vCPUs, the plan has 2",
+        &layout,
+        &topology,
     );
-    check(
+    check_merge(
         "<domain type='qemu'><vcpu>4</vcpu><cpu><numa>\n<cell id='0' cpus='0-3' memory='1'/></numa></cpu></domain>",
         "line 2, column 1: the guest's NUMA cells have 4 vCPUs, the plan has 2",
+        &layout,
+        &topology,
     );
 }
 

@@ -100,13 +100,15 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     }
     host.write(&paths::cgroup_procs(UNIFIED), b"504").unwrap();
     let mut nodes = VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-    let of = |tid: u32| host.task(Tid(tid)).unwrap().group;
     assert_eq!(
         host.read_text(&paths::cpu_max(&format!("{UNIFIED}/pinfold-core-3"))).unwrap(),
         "50000 100000\n"
     );
     assert_eq!(nodes.turn(clock.now_ns()).unwrap(), 5 * MS);
-    assert_eq!([500, 501, 502, 503, 504].map(of), [2, 2, 3, 2, 3].map(group));
+    assert_eq!(
+        [500, 501, 502, 503, 504].map(|tid| groups_of(tid, &host)),
+        [2, 2, 3, 2, 3].map(group)
+    );
     let (ours, count) = (host.task(Tid(500)).unwrap(), host.changes().len());
     assert_eq!(ours.tid, Tid(500));
     // Nothing changed: nothing is moved.
@@ -122,15 +124,22 @@ fn quota_of_each_core_on_version_2_and_threads_are_dealt() {
     for _ in 0..2 {
         clock.sleep_ns_until_next(&mut nodes);
     }
-    assert_eq!([500, 501, 502, 600, 601].map(of), [2, 2, 3, 3, 3].map(group));
+    assert_eq!(
+        [500, 501, 502, 600, 601].map(|tid| groups_of(tid, &host)),
+        [2, 2, 3, 3, 3].map(group)
+    );
     host.exit(Tid(501));
     for _ in 0..2 {
         clock.sleep_ns_until_next(&mut nodes);
     }
-    assert_eq!([500, 502, 600, 601].map(of), [2, 3, 3, 2].map(group));
+    assert_eq!([500, 502, 600, 601].map(|tid| groups_of(tid, &host)), [2, 3, 3, 2].map(group));
     // Where undo looks for those that were moved in.
     nodes.stop().unwrap();
-    assert_eq!([500, 502, 600, 601].map(of), [2; 4].map(group));
+    assert_eq!([500, 502, 600, 601].map(|tid| groups_of(tid, &host)), [2; 4].map(group));
+}
+
+fn groups_of(tid: u32, host: &SimHost) -> String {
+    host.task(Tid(tid)).unwrap().group
 }
 
 fn group(core: u32) -> String {
@@ -303,16 +312,17 @@ fn fracas_weighs_a_burner_on_each_core() {
         let (clock, spawner, count) = (SimClock::at(0), Notes::default(), host.changes().len());
         let mut nodes =
             VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
-        let weight = |name: &str, value: &str| format!("write {cpu}/pinfold-{name}/{file} {value}");
         let expected = [
-            weight("core-1", weights[0]),
-            weight("burn-1", weights[1]),
-            weight("core-2", weights[2]),
-            weight("burn-2", weights[3]),
+            weight_written("core-1", weights[0], &cpu, file),
+            weight_written("burn-1", weights[1], &cpu, file),
+            weight_written("core-2", weights[2], &cpu, file),
+            weight_written("burn-2", weights[3], &cpu, file),
         ];
         assert_eq!(since(&host, count), expected);
-        let burn = |pu: u32| format!("burn on {pu} in {cpu}/pinfold-burn-{pu}/cgroup.procs");
-        assert_eq!(spawner.take(), [burn(1), burn(2)]);
+        assert_eq!(
+            spawner.take(),
+            [1, 2].map(|pu: u32| format!("burn on {pu} in {cpu}/pinfold-burn-{pu}/cgroup.procs"))
+        );
         nodes.turn(0).unwrap();
         nodes.set("web", speed(1_000_000), Some(PuId(1))).unwrap();
         assert_eq!(spawner.take(), ["end burner on 1"]);
@@ -321,6 +331,10 @@ fn fracas_weighs_a_burner_on_each_core() {
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
     }
+}
+
+fn weight_written(name: &str, value: &str, cpu: &str, file: &str) -> String {
+    format!("write {cpu}/pinfold-{name}/{file} {value}")
 }
 
 #[test]
@@ -545,16 +559,22 @@ fn gov_freezes_below_the_lowest_frequency_and_a_sentinel_watches() {
             account[0].notes[1],
             "this host has no cpufreq: the freezer alone slows the vnode"
         );
-        let write = |word: &str| format!("write {path} {word}");
-        assert_eq!(since(&host, count), [write(words[0]), write(words[1]), write(words[0])]);
+        assert_eq!(
+            since(&host, count),
+            [written(words[0], &path), written(words[1], &path), written(words[0], &path)]
+        );
         // The supervisor is gone without a word: what the sentinel does.
         release(&host, &Cleanup::Thaw { files }).unwrap();
-        assert_eq!(since(&host, count)[3..], [write(words[1])]);
+        assert_eq!(since(&host, count)[3..], [written(words[1], &path)]);
         // And what stopping does.
         drop(nodes);
-        assert_eq!(since(&host, count)[4..], [write(words[1])]);
+        assert_eq!(since(&host, count)[4..], [written(words[1], &path)]);
         assert_eq!(spawner.take().last().unwrap(), "end sentinel");
     }
+}
+
+fn written(word: &str, path: &str) -> String {
+    format!("write {path} {word}")
 }
 
 #[test]
@@ -614,7 +634,6 @@ fn one_domain_has_one_frequency() {
 #[test]
 fn lim_stops_and_continues_what_parents_can_see() {
     let host = machine(CgroupVersion::V1);
-    let uptime = |seconds: u64| host.set_file(&paths::uptime(), &format!("{seconds}.00 0.00\n"));
     let node = node(Method::Lim, &[(1, 50)]);
     let (cgroup, _) = enclose(&host, &node);
     let group = "/sys/fs/cgroup/freezer/pinfold-vnode-web";
@@ -629,19 +648,23 @@ fn lim_stops_and_continues_what_parents_can_see() {
     let what = Cleanup::Continue { group: group.to_owned() };
     assert_eq!(spawner.take(), [format!("sentinel {what:?}")]);
     for (seconds, expected) in [(16, 'T'), (17, 'S')] {
-        uptime(seconds);
+        set_uptime(seconds, &host);
         nodes.turn(clock.now_ns()).unwrap();
         assert_eq!(host.task(Tid(500)).unwrap().state, expected, "{seconds} s");
         clock.sleep_ns(10 * MS);
     }
     assert_eq!(since(&host, count), ["signal 500 Stop", "signal 500 Continue"]);
-    uptime(16);
+    set_uptime(16, &host);
     nodes.turn(clock.now_ns()).unwrap();
     // What the sentinel would do, and what stopping does.
     release(&host, &what).unwrap();
     assert_eq!(host.task(Tid(500)).unwrap().state, 'S');
     drop(nodes);
     assert_eq!(since(&host, count)[3..], ["signal 500 Continue", "signal 500 Continue"]);
+}
+
+fn set_uptime(seconds: u64, host: &SimHost) {
+    host.set_file(&paths::uptime(), &format!("{seconds}.00 0.00\n"))
 }
 
 #[test]

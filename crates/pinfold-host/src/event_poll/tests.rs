@@ -47,25 +47,30 @@ fn a_new_task_and_an_end_are_received() {
 #[test]
 fn files_that_are_written_made_and_removed_are_received() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    files::write_atomic(&path("a"), b"1").unwrap();
-    files::write_atomic(&path("b"), b"1").unwrap();
+    files::write_atomic(&path_in("a", &folder), b"1").unwrap();
+    files::write_atomic(&path_in("b", &folder), b"1").unwrap();
     let mut watcher = EventWatcher::new();
-    watcher.follow_files(&BTreeSet::from([path("a"), path("absent")])).unwrap();
+    watcher
+        .follow_files(&BTreeSet::from([path_in("a", &folder), path_in("absent", &folder)]))
+        .unwrap();
     assert_eq!(watcher.files.len(), 1);
-    files::remove(&path("b")).unwrap();
+    files::remove(&path_in("b", &folder)).unwrap();
     assert!(!watcher.wait(0, &[]).unwrap().files, "another file");
-    std::fs::write(path("a"), b"2").unwrap();
+    std::fs::write(path_in("a", &folder), b"2").unwrap();
     assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
     assert!(!watcher.wait(0, &[]).unwrap().files, "told once");
-    files::remove(&path("a")).unwrap();
+    files::remove(&path_in("a", &folder)).unwrap();
     assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
     assert!(watcher.files.is_empty());
-    watcher.follow_files(&BTreeSet::from([path("")])).unwrap();
-    files::write_atomic(&path("c"), b"1").unwrap();
+    watcher.follow_files(&BTreeSet::from([path_in("", &folder)])).unwrap();
+    files::write_atomic(&path_in("c", &folder), b"1").unwrap();
     assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files, "a new name in a directory");
     watcher.follow_files(&BTreeSet::new()).unwrap();
     assert!(watcher.inotify.is_none());
+}
+
+fn path_in(name: &str, folder: &tempfile::TempDir) -> String {
+    folder.path().join(name).to_string_lossy().into_owned()
 }
 
 #[test]

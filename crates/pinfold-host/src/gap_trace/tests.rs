@@ -8,16 +8,18 @@ use crate::{HostMut as _, LiveHost, process};
 
 #[test]
 fn symbols_have_their_modules_and_hidden_ones_are_none() {
-    let of = |text: &str| KernelSymbols {
-        names: text.lines().filter_map(KernelSymbols::line).collect(),
-    };
-    let symbols =
-        of("ffffffff81000000 T first\nffffffff81000100 t work\t[mod]\nffffffff81000080 d data\n");
+    let symbols = symbols_of(
+        "ffffffff81000000 T first\nffffffff81000100 t work\t[mod]\nffffffff81000080 d data\n",
+    );
     assert_eq!(symbols.name(0xffff_ffff_8100_0104).as_deref(), Some("work [mod]"));
     assert_eq!(symbols.name(0xffff_ffff_8100_00ff).as_deref(), Some("first"));
     assert_eq!(symbols.name(1), None);
     assert_eq!(symbols.address("first"), Some(0xffff_ffff_8100_0000));
-    assert!(of("0000000000000000 T first\n").names.is_empty());
+    assert!(symbols_of("0000000000000000 T first\n").names.is_empty());
+}
+
+fn symbols_of(text: &str) -> KernelSymbols {
+    KernelSymbols { names: text.lines().filter_map(KernelSymbols::line).collect() }
 }
 
 /// Two threads of this process on one CPU: each is the culprit of the other.

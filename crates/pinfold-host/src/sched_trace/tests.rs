@@ -36,19 +36,20 @@ fn linux(host: &LiveHost) -> (u32, u32) {
 /// Waits until a thread sleeps and has left its CPU: it has no events until it is woken. Its state
 /// alone changes before it leaves the CPU.
 fn asleep(host: &LiveHost, tid: Tid) {
-    let switches = || {
-        let stat = host.read_text(&paths::task_stat(tid, tid)).unwrap();
-        let status = host.read_text(&paths::task_file(tid, tid, "status")).unwrap();
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
-        (stat.contains(") S "), line.unwrap().to_owned())
-    };
     loop {
-        let before = switches();
+        let before = switches(host, tid);
         SystemClock.sleep_ns(20_000_000);
-        if before.0 && switches() == before {
+        if before.0 && switches(host, tid) == before {
             return;
         }
     }
+}
+
+fn switches(host: &LiveHost, tid: Tid) -> (bool, String) {
+    let stat = host.read_text(&paths::task_stat(tid, tid)).unwrap();
+    let status = host.read_text(&paths::task_file(tid, tid, "status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"));
+    (stat.contains(") S "), line.unwrap().to_owned())
 }
 
 /// Waits until a thread no longer exists. `join` returns earlier: on a busy machine, other threads

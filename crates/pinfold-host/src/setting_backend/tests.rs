@@ -16,16 +16,20 @@ fn setting(unit: &str) -> Setting {
 /// A fake `systemctl` that records its arguments, one call per line, and runs `answer`.
 fn recording(answer: &str) -> (tempfile::TempDir, Systemd) {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path("calls"));
-    files::write_atomic(&path("text"), script.as_bytes()).unwrap();
-    std::fs::set_permissions(path("text"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{answer}\n", path_in("calls", &folder));
+    files::write_atomic(&path_in("text", &folder), script.as_bytes()).unwrap();
+    std::fs::set_permissions(path_in("text", &folder), std::fs::Permissions::from_mode(0o755))
+        .unwrap();
     // Copied by another process: a file that this process has open for writing may at that moment
     // be inherited by a child of another test, and could not be executed then (ETXTBSY).
-    let words = ["-p".to_owned(), path("text"), path("systemctl")];
+    let words = ["-p".to_owned(), path_in("text", &folder), path_in("systemctl", &folder)];
     assert!(crate::process::capture("cp", words, 60_000_000_000).unwrap().status.success());
-    let keeper = Systemd::new(60_000_000_000).with_program(&path("systemctl"));
+    let keeper = Systemd::new(60_000_000_000).with_program(&path_in("systemctl", &folder));
     (folder, keeper)
+}
+
+fn path_in(name: &str, folder: &tempfile::TempDir) -> String {
+    folder.path().join(name).to_str().unwrap().to_owned()
 }
 
 fn calls(folder: &tempfile::TempDir) -> String {

@@ -329,17 +329,9 @@ fn a_parent_that_is_missing_is_added_once() {
 
 #[test]
 fn a_mask_is_judged_like_pins() {
-    let notes = |name: &str, cpuset: &str| -> Vec<&str> {
-        let mut names: Vec<_> = find_diagnostics(&floating(cpuset), &host(name))
-            .iter()
-            .map(|diagnostic| diagnostic.name)
-            .collect();
-        names.sort_unstable();
-        names
-    };
-    assert_eq!(notes("ryzen-7950x3d.xml", "0-11"), ["l3-crossed", "not-pinned"]);
-    assert_eq!(notes("ultra-255h.capture", "0-11"), ["mixed-cores", "not-pinned"]);
-    assert_eq!(notes("i5-12600k.capture", "0-11"), ["guest-siblings-hidden", "not-pinned"]);
+    assert_eq!(notes_of("ryzen-7950x3d.xml", "0-11"), ["l3-crossed", "not-pinned"]);
+    assert_eq!(notes_of("ultra-255h.capture", "0-11"), ["mixed-cores", "not-pinned"]);
+    assert_eq!(notes_of("i5-12600k.capture", "0-11"), ["guest-siblings-hidden", "not-pinned"]);
     let xml = floating("0-11");
     let diagnostics = find_diagnostics(&xml, &ryzen());
     let text = &diagnostics
@@ -352,6 +344,15 @@ fn a_mask_is_judged_like_pins() {
         diagnostics.iter().all(|diagnostic| diagnostic.severity == Severity::Note),
         "{diagnostics:?}"
     );
+}
+
+fn notes_of(name: &str, cpuset: &str) -> Vec<&'static str> {
+    let mut names: Vec<_> = find_diagnostics(&floating(cpuset), &host(name))
+        .iter()
+        .map(|diagnostic| diagnostic.name)
+        .collect();
+    names.sort_unstable();
+    names
 }
 
 #[test]

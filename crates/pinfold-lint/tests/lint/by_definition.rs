@@ -71,20 +71,21 @@ fn a_mark_goes_with_its_placement_and_metadata_of_others_stays() {
         let xml = format!(
             "<domain type='kvm'>\n  <name>vm</name>\n  {metadata}\n  <vcpu>4</vcpu>\n</domain>\n"
         );
-        let into = |xml: &str, strategy: &str| {
-            let layout = make_plan(strategy, &topology, 4);
-            let vnode = layout.single().expect("one machine");
-            libvirt_into(xml, &layout, vnode, &topology).expect("a merge").text
-        };
-        let scattered = into(&xml, "scatter");
+        let scattered = merge(&xml, "scatter", &topology);
         assert_eq!(scattered.matches(MARK).count(), 1, "{scattered}");
-        assert_eq!(into(&scattered, "scatter"), scattered);
+        assert_eq!(merge(&scattered, "scatter", &topology), scattered);
         assert_eq!(severity(&scattered, &topology, "l3-crossed"), Some(Severity::Note));
-        let near = into(&scattered, "balanced");
+        let near = merge(&scattered, "balanced", &topology);
         assert!(!near.contains(MARK), "{near}");
         assert_eq!(near.contains("<metadata>"), !metadata.is_empty(), "{near}");
         assert_eq!(near.contains(os), !metadata.is_empty(), "{near}");
     }
+}
+
+fn merge(xml: &str, strategy: &str, topology: &Topology) -> String {
+    let layout = make_plan(strategy, topology, 4);
+    let vnode = layout.single().expect("one machine");
+    libvirt_into(xml, &layout, vnode, topology).expect("a merge").text
 }
 
 #[test]

@@ -333,13 +333,6 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     assert_eq!(found[0].places[0].line, Some(3));
     assert!(found[0].what.contains("204800 MiB"), "{}", found[0].what);
     assert_eq!(fix_domain(&xml, on.0, on.1).left.len(), 1);
-    let merge = |xml: &str, topology: &Topology| {
-        let domain = Domain::read(xml).expect("a file");
-        let plan = plan("auto", topology, &request_of(&domain, topology));
-        let plan = plan.map_err(|error| error.to_string())?;
-        pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], topology)
-            .map_err(|error| error.to_string())
-    };
     let refused = merge(&xml, &topology).expect_err("more than there is");
     assert!(refused.starts_with("line 3, column 1: the machine has 204800 MiB"), "{refused}");
     merge(&large(32, ""), &topology).expect("as much as there is");
@@ -352,6 +345,14 @@ fn a_machine_larger_than_the_host_is_a_problem() {
     assert_eq!(names(STRICT_1), ["memory-too-large"]);
     assert_eq!(names(""), Vec::<&str>::new());
     assert_eq!(names(&STRICT_1.replace("strict", "preferred")), Vec::<&str>::new());
+}
+
+fn merge(xml: &str, topology: &Topology) -> Result<pinfold_emit::Merged, String> {
+    let domain = Domain::read(xml).expect("a file");
+    let plan = plan("auto", topology, &request_of(&domain, topology));
+    let plan = plan.map_err(|error| error.to_string())?;
+    pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], topology)
+        .map_err(|error| error.to_string())
 }
 
 fn large(gib: u32, rest: &str) -> String {

@@ -137,11 +137,6 @@ fn of_command(command: &str) -> (String, Request) {
 #[test]
 fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
     let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
-    let named = |name: &str| {
-        let mut request = new_request(4, Some(8 << 30));
-        request.vnodes[0].name = name.to_owned();
-        request.vnodes.remove(0)
-    };
     let two = Request::from_vnodes(vec![named("a"), named("b")]);
     for (strategy, request) in [("realtime", new_request(3, None)), ("low-latency", two)] {
         let first = plan(strategy, &topology, &request).expect("a plan");
@@ -162,6 +157,12 @@ fn the_command_for_a_plan_keeps_it_and_is_without_the_finding() {
             );
         }
     }
+}
+
+fn named(name: &str) -> pinfold_model::VnodeRequest {
+    let mut request = new_request(4, Some(8 << 30));
+    request.vnodes[0].name = name.to_owned();
+    request.vnodes.remove(0)
 }
 
 fn memory_of(plan: &Plan) -> Vec<(String, Option<u64>)> {
@@ -193,16 +194,17 @@ fn no_hint_asks_for_more_than_the_host_has_or_for_something_worse() {
 
 #[test]
 fn the_boot_core_is_offered_to_the_host_only_where_the_guest_stays_on_its_part() {
-    let of = |host: &str, strategy: &str, vcpus| {
-        let (_, topology) = pinfold_samples::read(host.to_owned());
-        let layout = plan(strategy, &topology, &new_request(vcpus, None)).expect("a plan");
-        assert!(layout.findings.iter().any(|finding| finding.subject == "boot CPU"), "{host}");
-        hint_of(&layout, "boot CPU").map(str::to_owned)
-    };
     // The guest has all CPUs of the large cache.
-    assert_eq!(of("ryzen-7950x3d.xml", "auto", 16), None);
+    assert_eq!(boot_cpu_hint("ryzen-7950x3d.xml", "auto", 16), None);
     let offered = Some("`--host-cpus 0,16` keeps it for the host".to_owned());
-    assert_eq!(of("e5-2670-dual.synthetic", "multi-vm", 4), offered);
+    assert_eq!(boot_cpu_hint("e5-2670-dual.synthetic", "multi-vm", 4), offered);
+}
+
+fn boot_cpu_hint(host: &str, strategy: &str, vcpus: u32) -> Option<String> {
+    let (_, topology) = pinfold_samples::read(host.to_owned());
+    let layout = plan(strategy, &topology, &new_request(vcpus, None)).expect("a plan");
+    assert!(layout.findings.iter().any(|finding| finding.subject == "boot CPU"), "{host}");
+    hint_of(&layout, "boot CPU").map(str::to_owned)
 }
 
 #[test]

@@ -172,13 +172,16 @@ fn files_that_fit_alone_and_not_together() {
         found.iter().find(|diagnostic| diagnostic.name == "memory-overcommitted").expect("it");
     assert!(together.instead[0].contains("another host"), "{:?}", together.instead);
     // Memory of the whole host, bound or not, and its CPUs.
-    let names_of = |files: [&str; 2]| names(&worse(&files, &topology));
-    assert_eq!(names_of([&floating(12, 8), &floating(12, 8)]), Vec::<&str>::new());
-    assert_eq!(names_of([&floating(13, 8), &floating(12, 8)]), ["memory-overcommitted"]);
-    assert_eq!(names_of([&floating(12, 9), &floating(12, 8)]), ["vcpus-overcommitted"]);
+    assert_eq!(names_of([&floating(12, 8), &floating(12, 8)], &topology), Vec::<&str>::new());
+    assert_eq!(names_of([&floating(13, 8), &floating(12, 8)], &topology), ["memory-overcommitted"]);
+    assert_eq!(names_of([&floating(12, 9), &floating(12, 8)], &topology), ["vcpus-overcommitted"]);
     let found = worse(&[&floating(12, 9), &floating(12, 8)], &topology);
     assert!(found[0].what.contains("17 vCPUs together, and this host has 16 CPUs"), "{found:?}");
-    assert_eq!(names_of([&a, &floating(12, 15)]), ["vcpus-overcommitted"]);
+    assert_eq!(names_of([&a, &floating(12, 15)], &topology), ["vcpus-overcommitted"]);
+}
+
+fn names_of(files: [&str; 2], topology: &Topology) -> Vec<&'static str> {
+    names(&worse(&files, topology))
 }
 
 fn domain_on(name: &str, node: u32, cpus: [u32; 2]) -> String {

@@ -79,12 +79,12 @@ fn memory_only(topology: &Topology, nodes: &[NodeId], asked: &VnodeRequest) -> V
 
 /// A machine or group of which some memory is on nodes without CPUs: what it costs.
 pub(crate) fn far_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
-    let is_far =
-        |id: &NodeId| topology.nodes.iter().any(|node| node.id == *id && node.pus.is_empty());
     vnodes.iter().find_map(|vnode| {
         let memory = vnode.memory.as_ref()?;
-        let far: Vec<NodeId> = memory.nodes.iter().copied().filter(is_far).collect();
-        let near: Vec<NodeId> = memory.nodes.iter().copied().filter(|id| !is_far(id)).collect();
+        let far: Vec<NodeId> =
+            memory.nodes.iter().copied().filter(|id| is_far(id, topology)).collect();
+        let near: Vec<NodeId> =
+            memory.nodes.iter().copied().filter(|id| !is_far(id, topology)).collect();
         let bytes = memory.bytes?.checked_sub(memory_of(topology, &near))?;
         (!far.is_empty()).then(|| {
             let text = format!(
@@ -100,6 +100,10 @@ pub(crate) fn far_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Fi
             ))
         })
     })
+}
+
+fn is_far(id: &NodeId, topology: &Topology) -> bool {
+    topology.nodes.iter().any(|node| node.id == *id && node.pus.is_empty())
 }
 
 /// The subject of [`far_memory`].

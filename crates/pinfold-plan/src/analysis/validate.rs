@@ -228,10 +228,6 @@ fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
     let offline = named.intersection(&topology.offline);
     let unknown = named.difference(&online).difference(&offline);
     let foreign = named.intersection(&online).difference(&topology.allowed);
-    let problem = |pus: &CpuSet, what: &str, hint: &str| {
-        let text = format!("{} of {whole} {what}", pus_text(pus));
-        (!pus.is_empty()).then(|| Finding::problem("CPUs", text).with_hint(hint))
-    };
     let waiting = (!offline.is_empty()).then(|| {
         let is = verb(&offline, "is offline", "are offline");
         let text = format!("{} of {whole} {is}, usable once online", pus_text(&offline));
@@ -240,20 +236,27 @@ fn absent(named: &CpuSet, whole: &str, topology: &Topology) -> Vec<Finding> {
     });
     [
         waiting,
-        problem(
+        cpus_problem(
             &unknown,
             verb(&unknown, "does not exist on this host", "do not exist on this host"),
             anew,
+            whole,
         ),
-        problem(
+        cpus_problem(
             &foreign,
             "must not be used: not in the cpuset of this process's cgroup",
             "start Pinfold in a cgroup with a wider cpuset, or create a new plan",
+            whole,
         ),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+fn cpus_problem(pus: &CpuSet, what: &str, hint: &str, whole: &str) -> Option<Finding> {
+    let text = format!("{} of {whole} {what}", pus_text(pus));
+    (!pus.is_empty()).then(|| Finding::problem("CPUs", text).with_hint(hint))
 }
 
 fn absent_host(plan: &Plan, topology: &Topology) -> Option<Finding> {

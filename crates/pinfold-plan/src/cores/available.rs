@@ -355,16 +355,19 @@ impl<'a> AvailableCpus<'a> {
 
     /// A core for the host on a node that does not suit what is placed.
     pub fn host_without(&self, suits: impl Fn(NodeId) -> bool) -> Option<HostShare> {
-        let node_of = |pu: PuId| self.pu(pu).and_then(|pu| pu.node);
         let mut hostable = self.hostable.iter().filter(|_| self.free.is_empty());
-        let first = hostable.find(|pu| node_of(*pu).is_some_and(|node| !suits(node)))?;
-        let node = node_of(first)?;
+        let first = hostable.find(|pu| self.node_of(*pu).is_some_and(|node| !suits(node)))?;
+        let node = self.node_of(first)?;
         let why = if crate::cores::capacity::is_empty_node(self.topology, node) {
             "its node has no memory, and this placement needs the other nodes"
         } else {
             "its node does not have the requested memory"
         };
         Some(self.share(Some(first), why.to_owned()))
+    }
+
+    fn node_of(&self, pu: PuId) -> Option<NodeId> {
+        self.pu(pu).and_then(|pu| pu.node)
     }
 
     /// The first CPU of a core that the host's tasks may use.
@@ -664,10 +667,10 @@ fn cores_near_the_host(
     from: FreeFrom,
 ) -> Vec<CpuSet> {
     let parts: BTreeMap<CoreId, u32> = cores.iter().map(|core| (core.id, core.part)).collect();
-    let part = |pu: &Pu| parts.get(&pu.core).copied().unwrap_or(0);
     let pus: Vec<&Pu> = hostable.iter().filter_map(|pu| index.pu(pu)).collect();
-    let Some(weakest) = pus.iter().map(|pu| part(pu)).max() else { return Vec::new() };
-    let Some(host) = pus.iter().copied().find(|pu| from == FreeFrom::Boot || part(pu) == weakest)
+    let Some(weakest) = pus.iter().map(|pu| part_of(pu, &parts)).max() else { return Vec::new() };
+    let Some(host) =
+        pus.iter().copied().find(|pu| from == FreeFrom::Boot || part_of(pu, &parts) == weakest)
     else {
         return Vec::new();
     };
@@ -679,13 +682,17 @@ fn cores_near_the_host(
             let pus = core.pus.intersection(hostable);
             let at = index.pu(pus.first()?)?;
             let away = (at.package != host.package, at.node != host.node, at.l3 != host.l3);
-            let other = from == FreeFrom::Boot && part(at) != part(host);
-            let weak = std::cmp::Reverse(part(at));
+            let other = from == FreeFrom::Boot && part_of(at, &parts) != part_of(host, &parts);
+            let weak = std::cmp::Reverse(part_of(at, &parts));
             Some(((other, weak, at.core != host.core, away, at.logical), pus))
         })
         .collect();
     cores.sort_by_key(|(key, _)| *key);
     cores.into_iter().map(|(_, pus)| pus).collect()
+}
+
+fn part_of(pu: &Pu, parts: &BTreeMap<CoreId, u32>) -> u32 {
+    parts.get(&pu.core).copied().unwrap_or(0)
 }
 
 /// The shared level-2 cache of each CPU that has one, by its index in the topology's table.

@@ -164,17 +164,20 @@ impl Pins<'_> {
     /// a core for each vCPU if no vCPUs share one now and the guest topology has no threads. `None`
     /// if there are too few.
     fn room(&self, choice: &Choice<'_>, pus: &CpuSet) -> Option<CpuSet> {
-        let cores = |pus: &CpuSet| distinct(choice.index.pus(pus).map(|pu| pu.core)).len();
         let (usable, needed) = (pus.intersection(choice.usable), self.pus.len());
         if usable.len() < needed {
             return None;
         }
         let pus = choice.of_kinds(&usable, self.pus);
-        let fits = if cores(self.pus) == needed && !self.shows_threads {
-            cores(&pus) >= needed
+        let fits = if count_cores(self.pus, choice) == needed && !self.shows_threads {
+            count_cores(&pus, choice) >= needed
         } else {
             pus.len() >= needed
         };
         fits.then_some(pus)
     }
+}
+
+fn count_cores(pus: &CpuSet, choice: &Choice<'_>) -> usize {
+    distinct(choice.index.pus(pus).map(|pu| pu.core)).len()
 }

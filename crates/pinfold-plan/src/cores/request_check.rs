@@ -70,7 +70,6 @@ fn check_work(vnode: &VnodeRequest) -> Result<(), PlanError> {
 /// # Errors
 /// [`PlanError::Device`] if the topology has no such device or node.
 pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<NodeId>, PlanError> {
-    let fail = |why: String| Err(PlanError::Device { device: device.to_string(), why });
     match device {
         Device::Node(node) if topology.nodes.iter().any(|known| known.id == *node) => {
             Ok(Some(*node))
@@ -79,18 +78,22 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
             let nodes: Vec<String> =
                 topology.nodes.iter().map(|node| node.id.to_string()).collect();
             let noun = agree(nodes.len(), "node", "nodes");
-            fail(format!("this host has the {noun} {}", nodes.join(", ")))
+            unknown_device(format!("this host has the {noun} {}", nodes.join(", ")), device)
         }
         Device::Pci(_) if topology.devices.is_empty() => {
-            fail("this topology contains no PCI devices".to_owned())
+            unknown_device("this topology contains no PCI devices".to_owned(), device)
         }
         Device::Pci(address) => {
             match topology.devices.iter().find(|known| known.address == *address) {
                 Some(found) => Ok(found.node),
-                None => fail("this host has no such device".to_owned()),
+                None => unknown_device("this host has no such device".to_owned(), device),
             }
         }
     }
+}
+
+fn unknown_device(why: String, device: &Device) -> Result<Option<NodeId>, PlanError> {
+    Err(PlanError::Device { device: device.to_string(), why })
 }
 
 /// The nodes to which a vnode is restricted; empty if it may be anywhere.

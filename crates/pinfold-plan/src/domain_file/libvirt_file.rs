@@ -77,10 +77,11 @@ mod tests {
     fn the_manager_is_known_by_its_element() {
         let namespace = "http://openstack.org/xmlns/libvirt/nova/1.1";
         let own = format!("<metadata><n:instance xmlns:n='{namespace}'/></metadata>");
-        let of = |text: &str| {
-            LibvirtFile::read(&WEB.replace("<vcpu>", &format!("{text}<vcpu>"))).unwrap().manager
-        };
-        assert_eq!(of(&own), Some(Manager::Nova));
-        assert_eq!(of(&format!("<description>{namespace}</description>")), None);
+        assert_eq!(manager_with(&own), Some(Manager::Nova));
+        assert_eq!(manager_with(&format!("<description>{namespace}</description>")), None);
+    }
+
+    fn manager_with(text: &str) -> Option<Manager> {
+        LibvirtFile::read(&WEB.replace("<vcpu>", &format!("{text}<vcpu>"))).unwrap().manager
     }
 }

@@ -315,13 +315,10 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
             ));
         }
     };
-    let indexes = |attribute_name: &str| -> Result<CpuSet, DomainError> {
-        cpuset(node, attribute_name, attribute(node, attribute_name)?)
-    };
     let targets: Vec<Target> = match node.tag_name().name() {
-        "vcpusched" => indexes("vcpus")?.iter().map(|index| Target::Vcpu(index.0)).collect(),
+        "vcpusched" => indexes("vcpus", node)?.iter().map(|index| Target::Vcpu(index.0)).collect(),
         "iothreadsched" => {
-            indexes("iothreads")?.iter().map(|index| Target::Iothread(index.0)).collect()
+            indexes("iothreads", node)?.iter().map(|index| Target::Iothread(index.0)).collect()
         }
         _ => vec![Target::Emulator],
     };
@@ -333,6 +330,10 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
         found.schedulers.push(Located { value: (target, policy), place: place(node) });
     }
     Ok(())
+}
+
+fn indexes(attribute_name: &str, node: Node<'_, '_>) -> Result<CpuSet, DomainError> {
+    cpuset(node, attribute_name, attribute(node, attribute_name)?)
 }
 
 /// The priority as given: libvirt accepts any, the kernel 1 to 99; the check reports others.

@@ -77,13 +77,16 @@ fn request(element: Node<'_, '_>) -> Result<StartRequest, DomainError> {
     if let Some(child) = element.children().find(Node::is_element) {
         return Err(faulty(child, "<placement> of Pinfold has no content".to_owned()));
     }
-    let value = |name: &str| element.attribute(name).map(str::to_owned);
     Ok(StartRequest {
-        strategy: value(STRATEGY),
-        prefer: value(PREFER),
-        emulator: value(EMULATOR),
+        strategy: value_of(STRATEGY, element),
+        prefer: value_of(PREFER, element),
+        emulator: value_of(EMULATOR, element),
         line: element.document().text_pos_at(element.range().start).row,
     })
+}
+
+fn value_of(name: &str, element: Node<'_, '_>) -> Option<String> {
+    element.attribute(name).map(str::to_owned)
 }
 
 fn faulty(element: Node<'_, '_>, why: String) -> DomainError {

@@ -92,15 +92,17 @@ mod tests {
 
     #[test]
     fn memory_is_shared_out_in_whole_pages() {
-        let cell =
-            |vcpus: &str| GuestCell { node: NodeId(0), vcpus: CpuSet::parse_list(vcpus).unwrap() };
-        let even = [cell("0-1"), cell("2-3")];
+        let even = [guest_cell("0-1"), guest_cell("2-3")];
         check(&even, 8, 1, Some(&[4, 4]));
         check(&even, 6, 2, Some(&[4, 2]));
-        check(&[cell("0-2"), cell("3")], 8, 1, Some(&[6, 2]));
+        check(&[guest_cell("0-2"), guest_cell("3")], 8, 1, Some(&[6, 2]));
         check(&even, 7, 2, None);
         check(&even, 2, 2, None);
         check(&[], 2, 2, None);
+    }
+
+    fn guest_cell(vcpus: &str) -> GuestCell {
+        GuestCell { node: NodeId(0), vcpus: CpuSet::parse_list(vcpus).unwrap() }
     }
 
     fn check(cells: &[GuestCell], bytes: u64, unit: u64, expected: Option<&[u64]>) {

@@ -31,29 +31,35 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
 /// The command without the conditions.
 fn of_vnodes(strategy: &str, vnodes: &[VnodeRequest]) -> String {
     let mut words = vec!["pinfold plan".to_owned()];
-    let mut say = |option: &str, value: String| words.push(format!("{option} {}", quote(&value)));
     if strategy != "auto" {
-        say("--strategy", strategy.to_owned());
+        say("--strategy", strategy.to_owned(), &mut words);
     }
     match vnodes {
         [vnode @ VnodeRequest { work: Work::Vm(vm), .. }] if plain(vnode, vm) => {
             if let VcpuCount::Exactly(count) = vm.vcpus {
-                say("--vcpus", count.to_string());
+                say("--vcpus", count.to_string(), &mut words);
             }
             if vnode.name != "vm" {
-                say("--name", vnode.name.clone());
+                say("--name", vnode.name.clone(), &mut words);
             }
-            vm.iothreads.iter().for_each(|id| say("--iothread", id.clone()));
-            vnode.pins.iter().for_each(|pin_request| say("--pin", pin_word(pin_request)));
+            vm.iothreads.iter().for_each(|id| say("--iothread", id.clone(), &mut words));
+            vnode
+                .pins
+                .iter()
+                .for_each(|pin_request| say("--pin", pin_word(pin_request), &mut words));
         }
         vnodes => {
             for vnode in vnodes {
                 let option = if matches!(vnode.work, Work::Vm(_)) { "--vm" } else { "--group" };
-                say(option, vnode_words(vnode));
+                say(option, vnode_words(vnode), &mut words);
             }
         }
     }
     words.join(" ")
+}
+
+fn say(option: &str, value: String, words: &mut Vec<String>) {
+    words.push(format!("{option} {}", quote(&value)))
 }
 
 /// Adds the option that names the machine of this topology, unless it is this machine.
@@ -72,25 +78,24 @@ pub fn under(command: &str, request: &Request) -> String {
     let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer, load: _ } =
         request;
     let mut words = vec![command.to_owned()];
-    let mut say = |option: &str, value: String| words.push(format!("{option} {}", quote(&value)));
     if !avoid.is_empty() {
-        say("--avoid", avoid.to_string());
+        say("--avoid", avoid.to_string(), &mut words);
     }
     if *isolation != IsolationScope::None {
-        say("--isolate", isolation.to_string());
+        say("--isolate", isolation.to_string(), &mut words);
     }
     match free {
         None => {}
-        Some(Free::Pus(count)) => say("--free", count.to_string()),
-        Some(Free::Percent(percent)) => say("--free", format!("{percent}%")),
-        Some(Free::These(pus)) => say("--host-cpus", pus.to_string()),
+        Some(Free::Pus(count)) => say("--free", count.to_string(), &mut words),
+        Some(Free::Percent(percent)) => say("--free", format!("{percent}%"), &mut words),
+        Some(Free::These(pus)) => say("--host-cpus", pus.to_string(), &mut words),
     }
-    interrupts.iter().for_each(|device| say("--interrupts", device_word(device)));
+    interrupts.iter().for_each(|device| say("--interrupts", device_word(device), &mut words));
     if *emulator != EmulatorRequest::Usual {
-        say("--emulator", emulator.to_string());
+        say("--emulator", emulator.to_string(), &mut words);
     }
     if *prefer != Preference::Auto {
-        say("--prefer", prefer.to_string());
+        say("--prefer", prefer.to_string(), &mut words);
     }
     words.join(" ")
 }

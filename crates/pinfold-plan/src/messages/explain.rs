@@ -111,8 +111,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         guest.map(|guest| format!("{}: {}", shape(guest), guest.reason)).collect()
     });
     let memory = lines(&|vnode| vnode.memory.iter().map(memory_line).collect());
-    let line = |it: &Setting| format!("{it}: {}", it.tunable.meaning);
-    let tunables = of_host(plan).iter().map(line).collect();
+    let tunables = of_host(plan).iter().map(setting_line).collect();
     let sections = [("Guest topology", guests), ("Memory", memory), ("Tunables", tunables)];
     for (title, lines) in sections {
         if !lines.is_empty() {
@@ -120,11 +119,6 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         }
     }
     let on = |vnode: &VnodePlan| TopologySpan::new(&index, &vnode.threads);
-    // Process groups have threads where machines have vCPUs.
-    let worded = |vnode: &VnodePlan, lines: Vec<String>| match vnode.kind {
-        VnodeKind::VirtualMachine => lines,
-        VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
-    };
     let given = lines(&|vnode| worded(vnode, gives(plan, vnode, topology, &on(vnode))));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
@@ -143,6 +137,18 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         section(&mut text, "Findings", findings);
     }
     text.into_text()
+}
+
+fn setting_line(it: &Setting) -> String {
+    format!("{it}: {}", it.tunable.meaning)
+}
+
+/// Process groups have threads where machines have vCPUs.
+fn worded(vnode: &VnodePlan, lines: Vec<String>) -> Vec<String> {
+    match vnode.kind {
+        VnodeKind::VirtualMachine => lines,
+        VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
+    }
 }
 
 fn memory_line(memory: &MemoryPlan) -> String {
@@ -310,27 +316,28 @@ fn unused_cores(plan: &Plan, topology: &Topology) -> Vec<String> {
     let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(&taken));
     let (isolated, others): (Vec<&Core>, Vec<&Core>) =
         cores.partition(|core| core.pus.is_subset(&topology.isolated));
-    let line = |cores: &[&Core], why: &str| {
-        let cpus = cores.iter().map(|core| &core.pus).collect::<CpuSet>();
-        let count = count_noun(cores.len(), "core");
-        (!cores.is_empty()).then(|| {
-            let cpu = verb(&cpus, "CPU", "CPUs");
-            format!("{count} ({cpu} {cpus}) stay unused: {why}")
-        })
-    };
     let offline = (!topology.offline.is_empty()).then(|| {
         let offline = &topology.offline;
         let (cpu, is) = (verb(offline, "CPU", "CPUs"), verb(offline, "is", "are"));
         format!("{cpu} {offline} {is} offline: the kernel does not report their cores")
     });
     [
-        line(&isolated, "they are isolated, and the plan does not need them"),
-        line(&others, "they are avoided, or not in the cpuset of this process"),
+        unused_line(&isolated, "they are isolated, and the plan does not need them"),
+        unused_line(&others, "they are avoided, or not in the cpuset of this process"),
         offline,
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+fn unused_line(cores: &[&Core], why: &str) -> Option<String> {
+    let cpus = cores.iter().map(|core| &core.pus).collect::<CpuSet>();
+    let count = count_noun(cores.len(), "core");
+    (!cores.is_empty()).then(|| {
+        let cpu = verb(&cpus, "CPU", "CPUs");
+        format!("{count} ({cpu} {cpus}) stay unused: {why}")
+    })
 }
 
 fn costs(
@@ -349,12 +356,13 @@ fn costs(
     if !crowded.is_empty() {
         lines.push(format!("several vCPUs share {crowded}"));
     }
-    let crossed = |name: &str, count: usize, of: usize| {
-        (count > 1).then(|| format!("the vCPUs span {count} of {of} {name}"))
-    };
     lines.extend(crossed("L3 domains", spread.l3s.len(), topology.l3.len()));
     lines.extend(crossed("NUMA nodes", spread.nodes.len(), topology.nodes.len()));
     lines
+}
+
+fn crossed(name: &str, count: usize, of: usize) -> Option<String> {
+    (count > 1).then(|| format!("the vCPUs span {count} of {of} {name}"))
 }
 
 /// Which threads share a core with a vCPU.

@@ -267,10 +267,6 @@ pub(crate) fn reserve(
     if reserve.exclusive.is_empty() {
         return Ok(reserve);
     }
-    let cores = |pus: &CpuSet| -> CpuSet {
-        let touched = pus.iter().filter_map(|pu| available.available_core(pu));
-        touched.flat_map(|core| core.pus.iter().copied()).collect()
-    };
     let (mut used, mut carried) = (CpuSet::new(), CpuSet::new());
     for thread in vnodes.iter().flat_map(|vnode| &vnode.threads) {
         used.add(&thread.pus);
@@ -280,11 +276,13 @@ pub(crate) fn reserve(
     }
     let mut exclusive = reserve.exclusive.clone();
     // A strategy that reserves more than the used cores also keeps those that became free.
-    if exclusive.is_subset(&cores(&carried.union(&by_hand.before))) {
-        let left = cores(&by_hand.before).difference(&cores(&carried));
-        exclusive = exclusive.difference(&left.difference(&cores(&used)));
+    if exclusive.is_subset(&whole_cores(&carried.union(&by_hand.before), available)) {
+        let left =
+            whole_cores(&by_hand.before, available).difference(&whole_cores(&carried, available));
+        exclusive = exclusive.difference(&left.difference(&whole_cores(&used, available)));
     }
-    let whole = exclusive.union(&cores(&by_hand.vcpus)).difference(&available.free);
+    let whole =
+        exclusive.union(&whole_cores(&by_hand.vcpus, available)).difference(&available.free);
     let mut named = exclusive.union(&by_hand.vcpus);
     if !available.hostable.is_subset(&whole) {
         named = whole;
@@ -308,6 +306,11 @@ pub(crate) fn reserve(
         )
     };
     Ok(Reserve { exclusive: named, reason })
+}
+
+fn whole_cores(pus: &CpuSet, available: &AvailableCpus<'_>) -> CpuSet {
+    let touched = pus.iter().filter_map(|pu| available.available_core(pu));
+    touched.flat_map(|core| core.pus.iter().copied()).collect()
 }
 
 /// Checks a plan with pins by hand against the rules for all plans: a real-time vCPU must leave a

@@ -61,7 +61,6 @@ impl VnodeBuilder<'_> {
     /// The threads, in the order of a plan.
     pub fn into_threads(self) -> Vec<ThreadPlan> {
         let [of_vcpus, of_emulator] = self.policies;
-        let thread = |role, pus, policy, reason| ThreadPlan { role, pus, policy, reason };
         let vm = match &self.asked.work {
             Work::Vm(vm) => vm,
             Work::Processes { .. } => {
@@ -76,7 +75,7 @@ impl VnodeBuilder<'_> {
                         first.unwrap_or_default()
                     ),
                 };
-                return vec![thread(Role::Task, all, of_vcpus, reason)];
+                return vec![thread_plan(Role::Task, all, of_vcpus, reason)];
             }
         };
         let helpers = vm.device_roles().count();
@@ -86,17 +85,21 @@ impl VnodeBuilder<'_> {
             if helpers > 0 {
                 carried.add(&pus);
             }
-            threads.push(thread(Role::Vcpu(index), pus, of_vcpus, reason));
+            threads.push(thread_plan(Role::Vcpu(index), pus, of_vcpus, reason));
         }
         let Some((pus, reason)) = self.emulator else { return threads };
         let apart = carried.is_disjoint(&pus);
-        threads.push(thread(Role::Emulator, pus.clone(), of_emulator, reason));
+        threads.push(thread_plan(Role::Emulator, pus.clone(), of_emulator, reason));
         for role in vm.device_roles() {
             let reason = helper_reason(&role, &pus, self.strategy, apart);
-            threads.push(thread(role, pus.clone(), of_emulator, reason));
+            threads.push(thread_plan(role, pus.clone(), of_emulator, reason));
         }
         threads
     }
+}
+
+fn thread_plan(role: Role, pus: CpuSet, policy: Option<Policy>, reason: String) -> ThreadPlan {
+    ThreadPlan { role, pus, policy, reason }
 }
 
 fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {

@@ -343,13 +343,7 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     }
     packages.retain(|_, nodes| nodes.iter().any(|(is_other, ..)| !is_other));
     let each = own.len().div_ceil(packages.len());
-    let vcpus_of = |nodes: &Vec<(bool, bool, NodeId)>| -> u32 {
-        own.iter()
-            .filter(|(node, _)| nodes.iter().any(|(.., known)| *known == *node))
-            .map(|(_, count)| count)
-            .sum()
-    };
-    let mut vcpus: Vec<u32> = packages.values().map(vcpus_of).collect();
+    let mut vcpus: Vec<u32> = packages.values().map(|nodes| vcpus_of(nodes, own)).collect();
     let is_divisible = vcpus.iter().sum::<u32>().is_multiple_of(narrow(vcpus.len()));
     vcpus.dedup();
     let is_even = packages.values().all(|nodes| nodes.iter().filter(|it| !it.0).count() == each)
@@ -361,12 +355,19 @@ fn by_package(asked: &VnodeRequest, index: &Index<'_>, own: &Shares) -> Option<V
     }
     // The remainder is added to the packages that have the most vCPUs.
     let mut packages: Vec<_> = packages.into_values().collect();
-    packages.sort_by_key(|nodes| Reverse(vcpus_of(nodes)));
+    packages.sort_by_key(|nodes| Reverse(vcpus_of(nodes, own)));
     let chosen = packages.into_iter().map(|mut nodes| {
         nodes.sort_unstable();
         nodes.iter().take(each).map(|(.., node)| *node).collect()
     });
     Some(chosen.collect())
+}
+
+fn vcpus_of(nodes: &[(bool, bool, NodeId)], own: &Shares) -> u32 {
+    own.iter()
+        .filter(|(node, _)| nodes.iter().any(|(.., known)| *known == *node))
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// The ways to divide the vCPUs of `own` over these nodes of each package, the best first: as

@@ -150,14 +150,19 @@ fn on_cores<'a>(
 
 /// The CPUs that the plan's kernel parameters isolate.
 fn kept_cpus(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPlan<'_>) -> CpuSet {
-    let of = |exclusive: &CpuSet| {
-        let housekeeping = available.hostable.difference(exclusive);
-        boot::kept_for(ended.vnodes, exclusive, &housekeeping, available.topology)
-    };
-    let shared = of(&CpuSet::new());
+    let shared = kept_with(&CpuSet::new(), available, ended);
     let isolates = request.isolation != IsolationScope::None;
     // Process groups have no real-time threads: their cores are known from the exclusive CPUs only.
-    if isolates || shared.is_empty() { of(ended.exclusive) } else { shared }
+    if isolates || shared.is_empty() {
+        kept_with(ended.exclusive, available, ended)
+    } else {
+        shared
+    }
+}
+
+fn kept_with(exclusive: &CpuSet, available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> CpuSet {
+    let housekeeping = available.hostable.difference(exclusive);
+    boot::kept_for(ended.vnodes, exclusive, &housekeeping, available.topology)
 }
 
 /// The nodes with a core for vCPUs and another one for housekeeping.

@@ -239,15 +239,18 @@ fn in_own_l3s<'g>(
 
 /// A finding about groups on cores of different kinds.
 fn unequal_kinds(index: &Index<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
-    let kinds = |vnode: &VnodePlan| distinct(index.pus(&pus_of(vnode)).map(|pu| pu.kind));
     let first = vnodes.first()?;
-    let own = kinds(first);
-    let other = vnodes.iter().find(|vnode| kinds(vnode) != own)?;
+    let own = kinds_of(first, index);
+    let other = vnodes.iter().find(|vnode| kinds_of(vnode, index) != own)?;
     let text = format!(
         "{} is on cores of another kind than {}: their tasks do not run equally fast",
         other.name, first.name
     );
     Some(Finding::note("groups", text))
+}
+
+fn kinds_of(vnode: &VnodePlan, index: &Index<'_>) -> Vec<pinfold_model::CoreKind> {
+    distinct(index.pus(&pus_of(vnode)).map(|pu| pu.kind))
 }
 
 /// A finding about groups that share an L3 domain, on a host with several.
@@ -271,13 +274,12 @@ fn near<'g>(
     wanted: &[GroupCores],
 ) -> Vec<Vec<&'g AvailableCore>> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
-    let cores = |place: &usize| wanted.get(*place).map_or(0, |group_request| group_request.cores);
-    order.sort_by_key(|place| Reverse(cores(place)));
+    order.sort_by_key(|place| Reverse(cores_wanted(place, wanted)));
     let mut pool = Pool::new(candidates, Count::Cores, Some(host));
     let mut groups: Vec<Vec<&AvailableCore>> = wanted.iter().map(|_| Vec::new()).collect();
     for place in order {
         let nodes = wanted.get(place).map_or(&[][..], |group_request| &group_request.nodes);
-        let taken = pool.take(cores(&place), nodes);
+        let taken = pool.take(cores_wanted(&place, wanted), nodes);
         if let (Some(taken), Some(group)) = (taken, groups.get_mut(place)) {
             *group = taken.cores;
         }
@@ -286,14 +288,17 @@ fn near<'g>(
     groups
 }
 
+fn cores_wanted(place: &usize, wanted: &[GroupCores]) -> usize {
+    wanted.get(*place).map_or(0, |group_request| group_request.cores)
+}
+
 /// Redistributes the cores of groups that share a cache, in the order of the groups.
 fn in_order(groups: &mut [Vec<&AvailableCore>]) {
-    let part = |core: &AvailableCore| (core.kind, core.package, core.node, core.l3, core.l2);
     let mut parts: BTreeMap<_, (Vec<&mut Vec<&AvailableCore>>, Vec<&AvailableCore>)> =
         BTreeMap::new();
     for group in groups {
-        let Some(first) = group.first().map(|core| part(core)) else { continue };
-        if group.iter().all(|core| part(core) == first) {
+        let Some(first) = group.first().map(|core| part_key(core)) else { continue };
+        if group.iter().all(|core| part_key(core) == first) {
             let (inside, cores) = parts.entry(first).or_default();
             cores.extend(group.iter());
             inside.push(group);
@@ -306,6 +311,18 @@ fn in_order(groups: &mut [Vec<&AvailableCore>]) {
             *group = cores.by_ref().take(group.len()).collect();
         }
     }
+}
+
+fn part_key(
+    core: &AvailableCore,
+) -> (
+    pinfold_model::CoreKind,
+    pinfold_model::PackageId,
+    Option<pinfold_model::NodeId>,
+    Option<L3Id>,
+    Option<u32>,
+) {
+    (core.kind, core.package, core.node, core.l3, core.l2)
 }
 
 fn reason(available: &AvailableCpus<'_>, core: &AvailableCore) -> String {

@@ -252,10 +252,6 @@ fn groups_are_alike_or_it_is_said() {
 #[test]
 fn as_many_machines_as_fit() {
     let topology = pinfold_samples::read("e5-2670-dual.synthetic".to_owned()).1;
-    let like = |vcpus: u32, isolation| {
-        let vm = VnodeRequest::vm("web", VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
-        Request { isolation, ..Request::from_vnodes(vec![vm]) }
-    };
     for (strategy, vcpus, count) in [
         ("auto", 8, 3),
         ("balanced", 8, 3),
@@ -265,7 +261,7 @@ fn as_many_machines_as_fit() {
         ("compact", 8, 3),
         ("auto", 30, 1),
     ] {
-        let layout = fill(strategy, &topology, &like(vcpus, IsolationScope::None)).unwrap();
+        let layout = fill(strategy, &topology, &like_web(vcpus, IsolationScope::None)).unwrap();
         assert_eq!(layout.vnodes.len(), count, "{strategy} {vcpus}");
         let names: Vec<String> = (1..=count).map(|number| format!("web{number}")).collect();
         assert!(layout.vnodes.iter().map(|vnode| &vnode.name).eq(&names));
@@ -275,16 +271,21 @@ fn as_many_machines_as_fit() {
         };
         assert!(finds(&layout, "fill", &text), "{strategy} {vcpus}: {:?}", layout.findings);
     }
-    let layout = fill("auto", &topology, &like(8, IsolationScope::Host)).unwrap();
+    let layout = fill("auto", &topology, &like_web(8, IsolationScope::Host)).unwrap();
     assert_eq!((layout.vnodes.len(), layout.isolation), (3, IsolationScope::Host));
-    let none = fill("auto", &topology, &like(40, IsolationScope::None)).unwrap();
+    let none = fill("auto", &topology, &like_web(40, IsolationScope::None)).unwrap();
     assert!(finds(&none, "fill", "not even one fits"));
-    assert!(fill("balanced", &topology, &like(40, IsolationScope::None)).is_err());
+    assert!(fill("balanced", &topology, &like_web(40, IsolationScope::None)).is_err());
     // Too many of the same are refused with the number that fits.
     let error = plan("balanced", &topology, &isolated(&[8; 4])).unwrap_err();
     assert!(error.hint().unwrap().starts_with("3 of them fit"), "{:?}", error.hint());
     let error = plan("low-latency", &topology, &isolated(&[7, 8, 8])).unwrap_err();
     assert!(!error.hint().unwrap().contains("of them"), "{:?}", error.hint());
+}
+
+fn like_web(vcpus: u32, isolation: IsolationScope) -> Request {
+    let vm = VnodeRequest::vm("web", VmRequest::from_vcpus(VcpuCount::Exactly(vcpus)));
+    Request { isolation, ..Request::from_vnodes(vec![vm]) }
 }
 
 /// Free memory decides the node where it is known, as free huge pages do; a note says where no node
@@ -358,12 +359,7 @@ fn the_reason_of_auto_counts_the_whole_request() {
     for vcpus in [4, 5] {
         let mut request = exactly(vcpus);
         let Work::Vm(vm) = &mut request.vnodes[0].work else { panic!("a machine") };
-        let cell = |vcpus: &str, node| CellRequest {
-            vcpus: set(vcpus),
-            nodes: vec![NodeId(node)],
-            bytes: Some(1 << 30),
-        };
-        vm.cells = vec![cell("0-1", 0), cell(&format!("2-{}", vcpus - 1), 1)];
+        vm.cells = vec![cell_on("0-1", 0), cell_on(&format!("2-{}", vcpus - 1), 1)];
         let made = plan("auto", &two, &request).unwrap();
         let reasons = made.findings.iter().filter(|finding| finding.subject == "auto");
         let reasons: Vec<&str> = reasons.map(|finding| finding.text.as_str()).collect();
@@ -371,16 +367,17 @@ fn the_reason_of_auto_counts_the_whole_request() {
     }
 }
 
+fn cell_on(vcpus: &str, node: u32) -> CellRequest {
+    CellRequest { vcpus: set(vcpus), nodes: vec![NodeId(node)], bytes: Some(1 << 30) }
+}
+
 /// A machine on slow cores is named, also if another one could change its cores.
 #[test]
 fn a_second_machine_on_slow_cores_is_named() {
     let topology = hosts().into_iter().find(|(name, _)| name.starts_with("i9-13900k")).unwrap().1;
     for (first, second, is_slower) in [(8, 4, true), (8, 12, true), (4, 4, false)] {
-        let machine = |name: &str, vcpus| VnodeRequest {
-            name: name.to_owned(),
-            ..exactly(vcpus).vnodes.remove(0)
-        };
-        let request = Request::from_vnodes(vec![machine("a", first), machine("b", second)]);
+        let request =
+            Request::from_vnodes(vec![named_machine("a", first), named_machine("b", second)]);
         let made = plan("low-latency", &topology, &request).unwrap();
         let text = "the remaining faster cores are too few for it";
         let found = made.findings.iter().any(|it| {
@@ -388,6 +385,10 @@ fn a_second_machine_on_slow_cores_is_named() {
         });
         assert_eq!(found, is_slower, "{first} and {second}: {:?}", made.findings);
     }
+}
+
+fn named_machine(name: &str, vcpus: u32) -> VnodeRequest {
+    VnodeRequest { name: name.to_owned(), ..exactly(vcpus).vnodes.remove(0) }
 }
 
 /// On a node with a core to spare, the emulator is not on the siblings of vCPUs.

@@ -174,15 +174,24 @@ fn sixteen_vcpus_in_two_cells() {
 #[test]
 fn cells_that_cannot_be_planned_are_refused() {
     let topology = server();
-    let check = |request: &Request, reported: &str| {
-        let error = plan("balanced", &topology, request).unwrap_err();
-        assert!(error.to_string().contains(reported) && error.hint().is_some(), "{error}");
-    };
-    check(&with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]), "in ascending order");
+    check_refusal(
+        &with_cells(&[cell("0,2", &[0]), cell("1,3", &[1])]),
+        "in ascending order",
+        &topology,
+    );
     let mut request = with_cells(&[cell("0-1", &[0]), cell("2-3", &[1])]);
     request.vnodes.push(VnodeRequest::vm("other", VmRequest::from_vcpus(VcpuCount::Exactly(1))));
-    check(&request, "other machines");
-    check(&with_cells(&[cell("0-15", &[0]), cell("16", &[1])]), "keeps it on node 0");
+    check_refusal(&request, "other machines", &topology);
+    check_refusal(
+        &with_cells(&[cell("0-15", &[0]), cell("16", &[1])]),
+        "keeps it on node 0",
+        &topology,
+    );
+}
+
+fn check_refusal(request: &Request, reported: &str, topology: &Topology) {
+    let error = plan("balanced", topology, request).unwrap_err();
+    assert!(error.to_string().contains(reported) && error.hint().is_some(), "{error}");
 }
 
 #[test]

@@ -26,9 +26,7 @@ fn shape(plan: &Plan) -> String {
 #[test]
 fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     let topology = i7_4790k().build();
-    let planned =
-        |texts: &[&str]| plan("low-latency", &topology, &with(exactly(3), texts)).unwrap();
-    let swapped = planned(&["vcpu0=2"]);
+    let swapped = low_latency(&["vcpu0=2"], &topology);
     assert_eq!((pins(&swapped).as_str(), emulator(&swapped).as_str()), ("2,1,3", "5-7"));
     // The order of compact is fixed: vCPU 1 was on CPU 4, and moves to the CPU that vCPU 0 left.
     let line = plan("compact", &topology, &with(exactly(3), &["vcpu0=4"])).unwrap();
@@ -37,12 +35,12 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
     assert_eq!(swapped.vnodes[0].threads[0].reason, "pinned to CPU 2 by hand");
     assert!(finds(&swapped, "pins", "vcpu(0)=2 by hand"));
     // On a sibling: the other vCPUs have their own cores, the emulator the remaining CPUs.
-    let sibling = planned(&["vcpu(1)=5"]);
+    let sibling = low_latency(&["vcpu(1)=5"], &topology);
     assert_eq!((pins(&sibling).as_str(), emulator(&sibling).as_str()), ("2,5,3", "1,6-7"));
     assert_eq!(sibling.exclusive, set("1-3,5-7"));
     // All three vCPUs and the emulator on the host's core; CPUs that no vCPU needs become the
     // host's.
-    let all = planned(&["vcpu0-1=2,6", "vcpu2=3", "emulator=0,4"]);
+    let all = low_latency(&["vcpu0-1=2,6", "vcpu2=3", "emulator=0,4"], &topology);
     assert_eq!((pins(&all).as_str(), emulator(&all).as_str()), ("2,6,3", "0,4"));
     assert_eq!((all.exclusive.clone(), all.housekeeping.clone()), (set("2-3,6-7"), set("0-1,4-5")));
     let reason = &all.housekeeping_reason;
@@ -59,6 +57,10 @@ fn a_thread_goes_where_it_is_pinned_and_the_others_make_room() {
         assert_eq!(validate(made, &topology), vec![]);
         assert_eq!(schema::from_json(&schema::to_json(made)).as_ref(), Ok(made));
     }
+}
+
+fn low_latency(texts: &[&str], topology: &Topology) -> Plan {
+    plan("low-latency", topology, &with(exactly(3), texts)).unwrap()
 }
 
 #[test]
@@ -90,14 +92,9 @@ fn memory_and_guest_follow_the_pins() {
 #[test]
 fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let topology = i7_4790k().offline("7").build();
-    let check = |request: Request, strategy: &str, reported: &str| {
-        let error = plan(strategy, &topology, &request).unwrap_err();
-        assert!(matches!(error, PlanError::Pin { .. }), "{error}");
-        assert!(error.to_string().contains(reported), "{error}");
-        assert!(error.hint().is_some());
+    let low = |text: &str, reported: &str| {
+        check_pin(with(exactly(2), &[text]), "low-latency", reported, &topology)
     };
-    let low =
-        |text: &str, reported: &str| check(with(exactly(2), &[text]), "low-latency", reported);
     low("vcpu0=7", "cannot pin vcpu(0) to 7: CPU 7 is offline, usable once online: `echo 1 > /sys");
     low("emulator=0,8-9", "the CPUs 8-9 do not exist on this host");
     low(
@@ -107,9 +104,9 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     );
     low("iothread:io1=0", "there is no thread \"iothread(io1)\"");
     let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
-    check(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host");
+    check_pin(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host", &topology);
     let avoid = Request { avoid: set("3"), ..exactly(2) };
-    check(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids CPU 3");
+    check_pin(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids CPU 3", &topology);
     let narrow = i7_4790k().allowed("0-3").build();
     let error = plan("low-latency", &narrow, &with(exactly(2), &["vcpu0=5"])).unwrap_err();
     assert!(error.to_string().contains("is not in the cpuset of this process"), "{error}");
@@ -125,6 +122,13 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
     let all = with(exactly(4), &["vcpu0-3=0-3"]);
     let layout = plan("low-latency", &i7_4790k().allowed("0-3,5-7").build(), &all);
     assert!(matches!(layout, Err(PlanError::TooManyVcpus { .. })), "{layout:?}");
+}
+
+fn check_pin(request: Request, strategy: &str, reported: &str, topology: &Topology) {
+    let error = plan(strategy, topology, &request).unwrap_err();
+    assert!(matches!(error, PlanError::Pin { .. }), "{error}");
+    assert!(error.to_string().contains(reported), "{error}");
+    assert!(error.hint().is_some());
 }
 
 #[test]
@@ -174,11 +178,17 @@ fn the_layout_of_qemu_affinity_is_one_request() {
     );
     *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "myiothread".to_owned()];
     let layout = plan("none", &two_complexes().build(), &request).unwrap();
-    let on = |role: Role| layout.vnodes[0].thread(&role).unwrap().pus.to_string();
-    assert_eq!(on(Role::Vcpu(2)), "2,6");
-    assert_eq!(on(Role::Iothread("myiothread".to_owned())), "7");
-    assert_eq!(on(Role::Iothread("disk".to_owned())), "0");
-    assert_eq!((on(Role::Vcpu(0)).as_str(), on(Role::Emulator).as_str()), ("0-15", "0-15"));
+    assert_eq!(cpus_of(Role::Vcpu(2), &layout), "2,6");
+    assert_eq!(cpus_of(Role::Iothread("myiothread".to_owned()), &layout), "7");
+    assert_eq!(cpus_of(Role::Iothread("disk".to_owned()), &layout), "0");
+    assert_eq!(
+        (cpus_of(Role::Vcpu(0), &layout).as_str(), cpus_of(Role::Emulator, &layout).as_str()),
+        ("0-15", "0-15")
+    );
+}
+
+fn cpus_of(role: Role, layout: &Plan) -> String {
+    layout.vnodes[0].thread(&role).unwrap().pus.to_string()
 }
 
 /// The 5950X in vfio-isolate's README: 16 vCPUs on the second die, emulator and iothread on the
@@ -238,17 +248,12 @@ proptest! {
 #[test]
 fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     let topology = dual_e5_2670().build();
-    let planned = |strategy: &str, texts: &[&str]| {
-        let mut request = with(exactly(2), texts);
-        *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
-        plan(strategy, &topology, &request)
-    };
     let refused = |texts: &[&str], expected: &str| {
-        let error = planned("realtime", texts).unwrap_err();
+        let error = with_iothread("realtime", texts, &topology).unwrap_err();
         assert!(matches!(error, PlanError::Pin { .. }), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     };
-    assert_eq!(pins(&planned("realtime", &[]).unwrap()), "8,9");
+    assert_eq!(pins(&with_iothread("realtime", &[], &topology).unwrap()), "8,9");
     let both = "may run on CPU 8-9 only, but real-time vCPUs (vcpu(0), vcpu(1)) use all of it";
     refused(&["vcpu0=8", "vcpu1=9", "emulator=8-9"], &format!("emulator {both}"));
     refused(&["vcpu0=8", "vcpu1=9", "iothread:io=8-9"], &format!("iothread(io) {both}"));
@@ -256,15 +261,21 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
     refused(&["vcpu0=8", "vcpu1=9", "emulator=9"], "emulator may run on CPU 9 only");
     refused(&["vcpu0=8", "vcpu1=8"], "vcpu(0) may run on CPU 8 only, but real-time vCPUs");
     for texts in [&["emulator=8-10"], &["emulator=24-25"], &["vcpu0-1=8,24"]] {
-        planned("realtime", texts).unwrap();
+        with_iothread("realtime", texts, &topology).unwrap();
     }
     // Ordinary vCPUs and round-robin vCPUs take turns.
-    planned("low-latency", &["vcpu0=8", "vcpu1=8"]).unwrap();
-    planned("low-latency-rt", &["vcpu0=8", "vcpu1=8"]).unwrap();
+    with_iothread("low-latency", &["vcpu0=8", "vcpu1=8"], &topology).unwrap();
+    with_iothread("low-latency-rt", &["vcpu0=8", "vcpu1=8"], &topology).unwrap();
     let ordinary = "name=a,vcpus=2,pins=vcpu=8,policies=vcpu(0)=fifo:1";
     let request = Request::from_vnodes(vec![parse_vm_spec(ordinary).unwrap()]);
     let error = plan("balanced", &topology, &request).unwrap_err();
     assert!(error.to_string().contains("vcpu(1) may run on CPU 8 only"), "{error}");
+}
+
+fn with_iothread(strategy: &str, texts: &[&str], topology: &Topology) -> Result<Plan, PlanError> {
+    let mut request = with(exactly(2), texts);
+    *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
+    plan(strategy, topology, &request)
 }
 
 /// vCPUs take cores to which a helper is pinned by hand last.
@@ -272,29 +283,19 @@ fn pins_with_which_real_time_vcpus_starve_a_thread_are_refused() {
 fn vcpus_are_not_where_a_helper_is_pinned() {
     let two = dual_e5_2670().build();
     let one = i7_4790k().build();
-    let planned = |strategy: &str, topology: &Topology, vcpus: u32, pin: &str| {
-        let layout = plan(
-            strategy,
-            topology,
-            &with(Request { isolation: IsolationScope::Host, ..exactly(vcpus) }, &[pin]),
-        )
-        .unwrap();
-        assert_eq!(validate(&layout, topology), vec![], "{strategy} {pin}");
-        layout
-    };
     for strategy in ["balanced", "auto", "low-latency", "numa-exclusive", "multi-vm"] {
-        let layout = planned(strategy, &two, 4, "emulator=9");
+        let layout = planned_beside_host(strategy, &two, 4, "emulator=9");
         let vcpus: CpuSet = layout.vnodes[0].vcpus().map(|thread| &thread.pus).collect();
         assert!(vcpus.is_disjoint(&set("9,25")), "{strategy}: {vcpus}");
         assert_eq!(emulator(&layout), "9", "{strategy}");
     }
-    let layout = planned("balanced", &two, 4, "emulator=9");
+    let layout = planned_beside_host("balanced", &two, 4, "emulator=9");
     assert_eq!(pins(&layout), "8,24,10,26");
-    let layout = planned("balanced", &one, 3, "emulator=2");
+    let layout = planned_beside_host("balanced", &one, 3, "emulator=2");
     assert_eq!((pins(&layout).as_str(), emulator(&layout).as_str()), ("1,5,3", "2"));
     assert_eq!((layout.exclusive, layout.housekeeping), (set("1,3,5,7"), set("0,2,4,6")));
     // Where every other core has a vCPU, the last one shares.
-    let full = planned("balanced", &one, 6, "emulator=2");
+    let full = planned_beside_host("balanced", &one, 6, "emulator=2");
     assert_eq!(pins(&full), "1,5,2,6,3,7");
     // On the core with the helper, a vCPU is on the sibling; so `auto` need not leave the machine
     // without pins.
@@ -312,4 +313,15 @@ fn vcpus_are_not_where_a_helper_is_pinned() {
             assert!(reason.contains("to which no helper is pinned"), "{reason}");
         }
     }
+}
+
+fn planned_beside_host(strategy: &str, topology: &Topology, vcpus: u32, pin: &str) -> Plan {
+    let layout = plan(
+        strategy,
+        topology,
+        &with(Request { isolation: IsolationScope::Host, ..exactly(vcpus) }, &[pin]),
+    )
+    .unwrap();
+    assert_eq!(validate(&layout, topology), vec![], "{strategy} {pin}");
+    layout
 }

@@ -113,7 +113,6 @@ fn the_documented_bounds_are_those_of_the_methods() {
 
 #[test]
 fn speeds_in_all_their_forms() {
-    let hertz = |hertz| SpeedRequest::Frequency { hertz };
     check("40%", share(40));
     check("0.4", share(40));
     check("1", share(100));
@@ -130,8 +129,12 @@ fn speeds_in_all_their_forms() {
     assert_eq!(vnode_from_words("name=7,cores=1").unwrap().speeds, [share(100)]);
 }
 
+fn hertz(hertz: u64) -> SpeedRequest {
+    SpeedRequest::Frequency { hertz }
+}
+
 fn check(text: &str, speed_request: SpeedRequest) {
-    assert_eq!(speed(text), Ok(speed_request), "{text}")
+    assert_eq!(speed(text), Ok(speed_request), "{text}");
 }
 
 fn words(speed: &str) -> PlatformVnode {
@@ -317,13 +320,15 @@ fn bad_periods_and_attachments() {
     attach("pid:0", "that is the whole host");
     attach("pid:-3", "the ID of a process is a number");
     attach("pid:4194304", "no process has such a high ID");
-    let two =
-        |one: &str, other: &str| from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)));
-    let error = two("group:/a", "group:/a/b").unwrap_err();
+    let error = two_vnodes("group:/a", "group:/a/b").unwrap_err();
     let why = "line 5, column 1: group:/a/b cannot be \"b\": it overlaps with \"a\"";
     assert_eq!(error.to_string(), why);
-    assert!(two("group:/a/b", "group:/a").is_err() && two("pid:9", "pid:9").is_err());
-    assert!(two("group:/a", "group:/ab").is_ok() && two("pid:9", "pid:8").is_ok());
+    assert!(two_vnodes("group:/a/b", "group:/a").is_err() && two_vnodes("pid:9", "pid:9").is_err());
+    assert!(two_vnodes("group:/a", "group:/ab").is_ok() && two_vnodes("pid:9", "pid:8").is_ok());
+}
+
+fn two_vnodes(one: &str, other: &str) -> Result<Platform, pinfold_config::ConfigError> {
+    from_toml(&format!("{}{}", vnode("a", one), vnode("b", other)))
 }
 
 fn period(value: &str, why: &str, hint: &str) {
@@ -550,36 +555,44 @@ fn a_row_knows_its_line() {
 
 #[test]
 fn bad_tables_are_reported_with_line_and_column() {
-    let wrong = |text: &str, why: &str| {
-        let error = profile(text).unwrap_err();
-        assert_eq!(error.to_string(), why);
-        assert!(error.hint().is_some(), "{why}: no way out");
-    };
-    wrong("", "line 1, column 1: the header seconds,speed is missing");
-    wrong("\nspeed,seconds\n", "line 2, column 1: the header seconds,speed is missing");
-    wrong("seconds,speed\n", "line 2, column 1: the profile has no row");
-    wrong(
+    wrong_profile("", "line 1, column 1: the header seconds,speed is missing");
+    wrong_profile("\nspeed,seconds\n", "line 2, column 1: the header seconds,speed is missing");
+    wrong_profile("seconds,speed\n", "line 2, column 1: the profile has no row");
+    wrong_profile(
         "seconds,speed\n1,40%\n 1,50%\n",
         "line 3, column 2: the time 1 is not later than that of the row before",
     );
-    wrong("seconds,speed\n-1,40%\n", "line 2, column 1: \"-1\" is not a number of seconds");
-    wrong("seconds,speed\n1\n", "line 2, column 1: the row has 1 fields, not 2");
-    wrong(
+    wrong_profile("seconds,speed\n-1,40%\n", "line 2, column 1: \"-1\" is not a number of seconds");
+    wrong_profile("seconds,speed\n1\n", "line 2, column 1: the row has 1 fields, not 2");
+    wrong_profile(
         "seconds,speed\r\n1,40%\r\n\r\n2,  0%\r\n",
         "line 4, column 5: speed: \"0%\" is not a speed above 0 and at most full speed",
     );
-    let wrong = |text: &str, why: &str| {
-        assert_eq!(load(text).unwrap_err().to_string(), why);
-    };
-    wrong("ms\n", "line 1, column 1: the header ms,pu0,pu1,… is missing");
-    wrong("ms,cpu0\n", "line 1, column 4: \"cpu0\" is not a CPU");
-    wrong("ms,pu0,pu00\n", "line 1, column 8: CPU 0 has two columns");
-    wrong("ms,pu4294967296\n", "line 1, column 4: \"pu4294967296\" is not a CPU");
-    wrong("ms,pu0\n", "line 2, column 1: the recorded load has no row");
-    wrong("ms,pu0\n0,1\n", "line 2, column 1: the time 0 is not later than that of the row before");
-    wrong("ms,pu0\n1,1,1\n", "line 2, column 1: the row has 3 fields, not 2");
-    wrong("ms,pu0\n1,1.1\n", "line 2, column 3: \"1.1\" is not a share from 0 to 1");
-    wrong("ms,pu0\n1.5,1\n", "line 2, column 1: \"1.5\" is not a whole number of milliseconds");
+    wrong_load("ms\n", "line 1, column 1: the header ms,pu0,pu1,… is missing");
+    wrong_load("ms,cpu0\n", "line 1, column 4: \"cpu0\" is not a CPU");
+    wrong_load("ms,pu0,pu00\n", "line 1, column 8: CPU 0 has two columns");
+    wrong_load("ms,pu4294967296\n", "line 1, column 4: \"pu4294967296\" is not a CPU");
+    wrong_load("ms,pu0\n", "line 2, column 1: the recorded load has no row");
+    wrong_load(
+        "ms,pu0\n0,1\n",
+        "line 2, column 1: the time 0 is not later than that of the row before",
+    );
+    wrong_load("ms,pu0\n1,1,1\n", "line 2, column 1: the row has 3 fields, not 2");
+    wrong_load("ms,pu0\n1,1.1\n", "line 2, column 3: \"1.1\" is not a share from 0 to 1");
+    wrong_load(
+        "ms,pu0\n1.5,1\n",
+        "line 2, column 1: \"1.5\" is not a whole number of milliseconds",
+    );
+}
+
+fn wrong_profile(text: &str, why: &str) {
+    let error = profile(text).unwrap_err();
+    assert_eq!(error.to_string(), why);
+    assert!(error.hint().is_some(), "{why}: no way out");
+}
+
+fn wrong_load(text: &str, why: &str) {
+    assert_eq!(load(text).unwrap_err().to_string(), why);
 }
 
 proptest::proptest! {

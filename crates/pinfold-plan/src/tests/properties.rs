@@ -142,14 +142,6 @@ fn uses_pus_once(
         }
         _ => emulators.map(|(_, thread)| &thread.pus).collect::<CpuSet>(),
     };
-    let domain = |pu: PuId| {
-        let pu = topology.pu(pu).unwrap();
-        match strategy {
-            "numa-exclusive" => pu.node.map(|node| node.0),
-            "l3-exclusive" => pu.l3.map(|l3| l3.0),
-            _ => None,
-        }
-    };
     let crowded: Vec<PuId> = load.iter().filter(|(_, n)| **n > 1).map(|(pu, _)| *pu).collect();
     for pu in usable.iter().filter(|pu| !load.contains_key(pu)) {
         if strategy == "compact-cores" {
@@ -159,11 +151,22 @@ fn uses_pus_once(
                 "{pu} is on a free core"
             );
         } else {
-            let near = crowded.iter().any(|other| domain(*other) == domain(pu));
+            let near = crowded.iter().any(|other| {
+                domain_of(*other, strategy, topology) == domain_of(pu, strategy, topology)
+            });
             prop_assert!(!near, "{pu} is free while {crowded:?} carry several");
         }
     }
     Ok(())
+}
+
+fn domain_of(pu: PuId, strategy: &str, topology: &Topology) -> Option<u32> {
+    let pu = topology.pu(pu).unwrap();
+    match strategy {
+        "numa-exclusive" => pu.node.map(|node| node.0),
+        "l3-exclusive" => pu.l3.map(|l3| l3.0),
+        _ => None,
+    }
 }
 
 /// Strategies under which vCPUs share CPUs when there are too few.

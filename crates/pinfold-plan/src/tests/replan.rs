@@ -83,11 +83,8 @@ fn an_added_vcpu_gets_the_nearest_free_cpu_and_a_removed_one_gives_it_back() {
     let more = replan(&host, &before, &added("a", 2)).unwrap();
     moves(&more, "");
     let [a, b] = more.placements.plans.as_slice() else { panic!("two plans") };
-    let vcpus = |plan: &Plan| -> Vec<CpuSet> {
-        plan.vnodes[0].vcpus().map(|thread| thread.pus.clone()).collect()
-    };
-    assert_eq!(vcpus(b), vcpus(&before.plans[1]));
-    let cpus = vcpus(a);
+    assert_eq!(vcpu_cpus(b), vcpu_cpus(&before.plans[1]));
+    let cpus = vcpu_cpus(a);
     assert_eq!((cpus.len(), cpus[2].len()), (3, 1));
     assert!(cpus[2].is_subset(&a.exclusive) && cpus[2].is_disjoint(&b.pus()));
     let l3 = |pus: &CpuSet| host.pus.iter().find(|pu| pus.contains(pu.os)).unwrap().l3;
@@ -98,6 +95,10 @@ fn an_added_vcpu_gets_the_nearest_free_cpu_and_a_removed_one_gives_it_back() {
     let less = replan(&host, &more.placements, &less).unwrap();
     assert_eq!(pins(&less.placements), pins(&before));
     assert_eq!(less.placements.housekeeping(&host), before.housekeeping(&host));
+}
+
+fn vcpu_cpus(plan: &Plan) -> Vec<CpuSet> {
+    plan.vnodes[0].vcpus().map(|thread| thread.pus.clone()).collect()
 }
 
 #[test]

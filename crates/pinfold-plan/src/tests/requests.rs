@@ -5,8 +5,8 @@ use pinfold_config::requests::{
 };
 use pinfold_model::tunables::{CpuQuota, Value, cpu_quota, cpu_weight, new_irqs};
 use pinfold_model::{
-    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, SmtRequest, VcpuCount,
-    VmRequest, VnodeRequest, Work,
+    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, SmtRequest,
+    VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::dual_x5540;
 use pinfold_samples::set;
@@ -290,23 +290,19 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     assert_eq!(layout.tuning.cpus(&new_irqs::TUNABLE), Some(&housekeeping));
     assert_eq!(layout.irqs.last().unwrap().device, "0000:05:00.0");
     assert_eq!(crate::schema::from_json(&crate::schema::to_json(&layout)), Ok(layout.clone()));
-    let mut wrong = |words: &str, part: &str, hint: &str| {
-        let error = knob(&mut layout, words).unwrap_err();
-        assert!(error.to_string().contains(part), "{words}: {error}");
-        assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
-    };
-    wrong("thp", "\"thp\" is not written KEY=VALUE", "tunables are policy:ROLE=");
-    wrong(
+    wrong_knob("thp", "\"thp\" is not written KEY=VALUE", "tunables are policy:ROLE=", &mut layout);
+    wrong_knob(
         "governer=x",
         "no tunable \"governer\"",
         "did you mean governor? tunables are policy:ROLE, ",
+        &mut layout,
     );
-    wrong("thp=off", "thp: \"off\" is not one of always, madvise, never", "");
-    wrong("workqueues=", "not at least one CPU", "housekeeping");
-    wrong("new-irqs=x", "new-irqs: ", "OS indexes");
-    wrong("cpu-quota=5", "QUOTA_US/PERIOD_US", "");
-    wrong("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "");
-    wrong("wake-up-us=-1", "whole number", "");
+    wrong_knob("thp=off", "thp: \"off\" is not one of always, madvise, never", "", &mut layout);
+    wrong_knob("workqueues=", "not at least one CPU", "housekeeping", &mut layout);
+    wrong_knob("new-irqs=x", "new-irqs: ", "OS indexes", &mut layout);
+    wrong_knob("cpu-quota=5", "QUOTA_US/PERIOD_US", "", &mut layout);
+    wrong_knob("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "", &mut layout);
+    wrong_knob("wake-up-us=-1", "whole number", "", &mut layout);
     layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(0));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
@@ -318,6 +314,12 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
         error.to_string(),
         "tuning.cpu_quota.quota_us: 17592186044416 is not in 1000 to 17592186044415"
     );
+}
+
+fn wrong_knob(words: &str, part: &str, hint: &str, layout: &mut Plan) {
+    let error = knob(layout, words).unwrap_err();
+    assert!(error.to_string().contains(part), "{words}: {error}");
+    assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The JSON format: round trip, golden text, and errors that name the field.
 
-use pinfold_model::{IsolationScope, Policy, Role};
+use pinfold_model::{IsolationScope, Plan, Policy, Role};
 use pinfold_samples::machine::i7_4790k;
 use pinfold_samples::{any_plan, auto};
 use proptest::prelude::*;
@@ -16,15 +16,18 @@ fn the_first_version_of_the_format_is_read_and_written() {
     assert_eq!(to_json(&layout), GOLDEN);
     assert_eq!((layout.strategy.as_str(), layout.isolation), ("balanced", IsolationScope::Host));
     assert_eq!(pinfold_samples::pins(&layout), "1,5,2,6,3");
-    let policy = |role: &Role| layout.vnodes[0].thread(role).unwrap().policy;
-    assert_eq!(policy(&Role::Vcpu(0)), Some(Policy::RoundRobin { priority: 1 }));
-    assert_eq!(policy(&Role::Emulator), Some(Policy::Other { nice: -5 }));
-    assert_eq!(policy(&Role::Iothread("disk".to_owned())), None);
+    assert_eq!(policy_of(&Role::Vcpu(0), &layout), Some(Policy::RoundRobin { priority: 1 }));
+    assert_eq!(policy_of(&Role::Emulator, &layout), Some(Policy::Other { nice: -5 }));
+    assert_eq!(policy_of(&Role::Iothread("disk".to_owned()), &layout), None);
     assert_eq!(
         (layout.housekeeping, layout.exclusive),
         (pinfold_samples::set("0,4"), pinfold_samples::set("1-3,5-7"))
     );
     assert_eq!(layout.findings.len(), 2);
+}
+
+fn policy_of(role: &Role, layout: &Plan) -> Option<Policy> {
+    layout.vnodes[0].thread(role).unwrap().policy
 }
 
 /// Other programs may leave them out.

@@ -222,10 +222,9 @@ fn lines_go_on_where_the_last_vnode_ended() {
 /// own machine's vCPUs, which is a finding.
 #[test]
 fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
-    let two = |count| ask(vec![vm("a", count), vm("b", count)]);
     let full = &["0,8,1,9,2,10,3,11 | 0-3,8-11", "4,12,5,13,6,14,7,15 | 4-7,12-15"];
     for strategy in ["auto", "max-performance"] {
-        let layout = check(dual_x5540(), strategy, &two(8), full);
+        let layout = check(dual_x5540(), strategy, &two_machines(8), full);
         let found = layout.findings.iter().find(|found| found.subject == "emulator").unwrap();
         assert_eq!(found.severity, pinfold_model::Severity::Note, "{found}");
         assert!(found.text.contains("of a, b run on CPUs of its vCPUs"), "{found}");
@@ -237,20 +236,24 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
             );
         }
     }
-    check(dual_x5540(), "compact", &two(8), full);
+    check(dual_x5540(), "compact", &two_machines(8), full);
     check(
         dual_x5540(),
         "sequential",
-        &two(8),
+        &two_machines(8),
         &["0,1,2,3,4,5,6,7 | 0-7", "8,9,10,11,12,13,14,15 | 8-15"],
     );
     let layout = check(
         dual_x5540(),
         "max-performance",
-        &two(6),
+        &two_machines(6),
         &["0,8,1,9,2,10 | 3,11", "4,12,5,13,6,14 | 7,15"],
     );
     assert!(!finds(&layout, "emulator", ""));
+}
+
+fn two_machines(count: u32) -> Request {
+    ask(vec![vm("a", count), vm("b", count)])
 }
 
 /// Memory that leaves the host almost nothing, in one machine or in several.
@@ -285,16 +288,13 @@ fn memory_that_leaves_the_host_nothing_is_a_finding() {
 /// A machine larger than a node, and another one on the remaining CPUs.
 #[test]
 fn a_machine_that_spans_nodes_is_planned_with_another() {
-    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
-        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-        ..vm(name, vcpus)
-    };
     // Four nodes of eight cores and 16 GiB.
     let mut four = Machine::new([4, 1, 1, 8, 1], |p| 8 * p.package + p.core).build();
     four.nodes.iter_mut().for_each(|node| node.memory_bytes = 16 << 30);
-    for vnodes in
-        [vec![sized("a", 18, 44), sized("b", 6, 8)], vec![sized("b", 6, 8), sized("a", 18, 44)]]
-    {
+    for vnodes in [
+        vec![with_gib("a", 18, 44), with_gib("b", 6, 8)],
+        vec![with_gib("b", 6, 8), with_gib("a", 18, 44)],
+    ] {
         let request = ask(vnodes);
         for strategy in ["auto", "multi-vm", "balanced"] {
             let layout = plan(strategy, &four, &request).unwrap();
@@ -306,18 +306,26 @@ fn a_machine_that_spans_nodes_is_planned_with_another() {
             let nodes = |name: &str| find(name).memory.as_ref().unwrap().nodes.clone();
             assert_eq!((nodes("a").len(), nodes("b").len()), (3, 1), "{strategy}");
             assert!(!nodes("a").contains(&nodes("b")[0]), "{strategy}: {:?}", nodes("a"));
-            let pins = |name: &str| -> Vec<String> {
-                find(name).vcpus().map(|vcpu| vcpu.pus.to_string()).collect()
-            };
-            let mut all = [pins("a"), pins("b")].concat();
+            let mut all = ["a", "b"]
+                .map(|name: &str| -> Vec<String> {
+                    find(name).vcpus().map(|vcpu| vcpu.pus.to_string()).collect()
+                })
+                .concat();
             all.sort();
             all.dedup();
             assert_eq!(all.len(), 24, "{strategy}");
         }
     }
     // 60 GiB and 8 GiB exceed the host's memory.
-    let request = ask(vec![sized("a", 18, 60), sized("b", 6, 8)]);
+    let request = ask(vec![with_gib("a", 18, 60), with_gib("b", 6, 8)]);
     assert!(plan("multi-vm", &four, &request).is_err());
+}
+
+fn with_gib(name: &str, vcpus: u32, gib: u64) -> VnodeRequest {
+    VnodeRequest {
+        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
+        ..vm(name, vcpus)
+    }
 }
 
 /// A second machine, however small, takes no NUMA cell from one that spans nodes.
@@ -335,24 +343,20 @@ fn a_machine_that_spans_nodes_keeps_its_cells_with_another() {
         (guest.sockets, guest.cores, guest.threads, cells(a, topology).len())
     }
 
-    let sized = |name: &str, vcpus, gib: u64| VnodeRequest {
-        memory: Some(MemoryRequest { bytes: gib << 30, page_bytes: None }),
-        ..vm(name, vcpus)
-    };
     // Two packages with four nodes of sixteen cores each: three of them are in one package.
     let mut eight = Machine::new([2, 4, 2, 8, 2], |p| {
         p.core + 8 * (p.l3 + 2 * (p.node + 4 * p.package)) + 128 * p.thread
     })
     .build();
     eight.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
-    let a = || sized("a", 48, 96);
+    let a = || with_gib("a", 48, 96);
     assert_eq!(shape(&eight, "low-latency", vec![a()]), (1, 48, 1, 3));
     assert_eq!(shape(&eight, "low-latency", vec![a(), vm("b", 2)]), (1, 48, 1, 3));
     assert_eq!(shape(&eight, "auto", vec![vm("b", 2), a()]), (1, 48, 1, 3));
     let mut two = dual_e5_2670().build();
     two.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
-    assert_eq!(shape(&two, "balanced", vec![sized("a", 20, 40)]), (2, 5, 2, 2));
-    assert_eq!(shape(&two, "balanced", vec![sized("a", 20, 40), vm("b", 2)]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![with_gib("a", 20, 40)]), (2, 5, 2, 2));
+    assert_eq!(shape(&two, "balanced", vec![with_gib("a", 20, 40), vm("b", 2)]), (2, 5, 2, 2));
 }
 
 /// Of a machine that spans nodes, too, the vCPUs are in several L3 domains.
@@ -515,26 +519,27 @@ fn process_groups_under_other_strategies() {
 
 #[test]
 fn what_the_request_shows_the_guest() {
-    let with = |smt: SmtRequest| {
-        let vm = VmRequest { smt, ..VmRequest::from_vcpus(VcpuCount::Exactly(4)) };
-        ask(vec![VnodeRequest::vm("a", vm)])
-    };
     let topology = i7_4790k().build();
-    assert_eq!(shape(&plan("balanced", &topology, &with(SmtRequest::Auto)).unwrap()), "1×2×2");
-    assert_eq!(shape(&plan("balanced", &topology, &with(SmtRequest::Shown)).unwrap()), "1×2×2");
-    let hidden = plan("balanced", &topology, &with(SmtRequest::Hidden)).unwrap();
+    assert_eq!(shape(&plan("balanced", &topology, &with_smt(SmtRequest::Auto)).unwrap()), "1×2×2");
+    assert_eq!(shape(&plan("balanced", &topology, &with_smt(SmtRequest::Shown)).unwrap()), "1×2×2");
+    let hidden = plan("balanced", &topology, &with_smt(SmtRequest::Hidden)).unwrap();
     assert_eq!(shape(&hidden), "1×4×1");
     assert!(!finds(&hidden, "guest topology", ""));
     let wide = dual_e5_2670().build();
-    let error = plan("low-latency", &wide, &with(SmtRequest::Shown)).unwrap_err();
+    let error = plan("low-latency", &wide, &with_smt(SmtRequest::Shown)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "low-latency cannot show \"a\" SMT siblings: no SMT is shown, because each vCPU has a core \
          of its own; one socket, because all vCPUs are in package 1"
     );
     assert_eq!(error.hint().unwrap(), "use balanced, which can");
-    let packed = plan("numa-exclusive", &wide, &with(SmtRequest::Shown)).unwrap();
+    let packed = plan("numa-exclusive", &wide, &with_smt(SmtRequest::Shown)).unwrap();
     assert_eq!(shape(&packed), "1×2×2");
+}
+
+fn with_smt(smt: SmtRequest) -> Request {
+    let vm = VmRequest { smt, ..VmRequest::from_vcpus(VcpuCount::Exactly(4)) };
+    ask(vec![VnodeRequest::vm("a", vm)])
 }
 
 #[test]
@@ -551,19 +556,21 @@ fn devices_and_memory_near_the_vcpus() {
     let error = plan("compact", &dual_x5540().build(), &ask(vec![near])).unwrap_err();
     assert!(error.to_string().contains("cannot plan for the PCI device 0000:02:00.0"), "{error}");
     // Each node of these machines has 1 GiB.
-    let with = |bytes: u64| {
-        let mut vnode = vm("a", 2);
-        vnode.memory = Some(MemoryRequest { bytes, page_bytes: Some(2 << 20) });
-        ask(vec![vnode])
-    };
-    let layout = plan("low-latency", &dual_x5540().build(), &with(1 << 30)).unwrap();
+    let layout = plan("low-latency", &dual_x5540().build(), &with_huge_pages(1 << 30)).unwrap();
     let memory = layout.vnodes[0].memory.as_ref().unwrap();
     assert_eq!(
         (memory.nodes.as_slice(), memory.page_bytes),
         ([NodeId(1)].as_slice(), Some(2 << 20))
     );
-    let error = plan("numa-exclusive", &dual_x5540().build(), &with((1 << 30) + 4096)).unwrap_err();
+    let error = plan("numa-exclusive", &dual_x5540().build(), &with_huge_pages((1 << 30) + 4096))
+        .unwrap_err();
     assert!(matches!(error, PlanError::Memory { missing: 4096, .. }), "{error}");
+}
+
+fn with_huge_pages(bytes: u64) -> Request {
+    let mut vnode = vm("a", 2);
+    vnode.memory = Some(MemoryRequest { bytes, page_bytes: Some(2 << 20) });
+    ask(vec![vnode])
 }
 
 #[test]

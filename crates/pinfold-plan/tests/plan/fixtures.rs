@@ -13,8 +13,6 @@ use pinfold_samples::{from_description, hosts};
 const MINUTE_NS: u64 = 60_000_000_000;
 
 fn requests(strategy: &str) -> Vec<Request> {
-    let vm = |name: &str, vcpus| VnodeRequest::vm(name, VmRequest::from_vcpus(vcpus));
-    let group = |name: &str, cores| VnodeRequest::processes(name, cores, Speed::FULL);
     let asked = match strategy {
         "vnodes" => vec![vec![group("a", 1)], vec![group("a", 2), group("b", 1)]],
         _ => vec![
@@ -28,6 +26,14 @@ fn requests(strategy: &str) -> Vec<Request> {
         .into_iter()
         .map(|vnodes| Request { isolation: IsolationScope::Host, ..Request::from_vnodes(vnodes) })
         .collect()
+}
+
+fn vm(name: &str, vcpus: VcpuCount) -> VnodeRequest {
+    VnodeRequest::vm(name, VmRequest::from_vcpus(vcpus))
+}
+
+fn group(name: &str, cores: u32) -> VnodeRequest {
+    VnodeRequest::processes(name, cores, Speed::FULL)
 }
 
 /// Where a number, its noun and its verb do not agree: `1 vCPUs`, `CPU 1-3`, `CPU 17 share`.
@@ -57,12 +63,18 @@ fn numbers(word: &str) -> bool {
 
 #[test]
 fn a_number_its_noun_and_its_verb_agree() {
-    let check = |text, wrong: Option<&str>| assert_eq!(disagreement(text).as_deref(), wrong);
-    check("at most 1 vCPUs on", Some("1 vCPUs on"));
-    check("CPU 17 share cores", Some("CPU 17 share"));
-    check("on CPU 1-3 of it", Some("CPU 1-3 of"));
-    check("the CPUs 1-3 shares", Some("CPUs 1-3 shares"));
-    check("at most 1 vCPU, the CPUs 1-3 share 2 cores, CPU 17 shares one, 1 node", None);
+    check_disagreement("at most 1 vCPUs on", Some("1 vCPUs on"));
+    check_disagreement("CPU 17 share cores", Some("CPU 17 share"));
+    check_disagreement("on CPU 1-3 of it", Some("CPU 1-3 of"));
+    check_disagreement("the CPUs 1-3 shares", Some("CPUs 1-3 shares"));
+    check_disagreement(
+        "at most 1 vCPU, the CPUs 1-3 share 2 cores, CPU 17 shares one, 1 node",
+        None,
+    );
+}
+
+fn check_disagreement(text: &str, wrong: Option<&str>) {
+    assert_eq!(disagreement(text).as_deref(), wrong);
 }
 
 /// A plan that may be applied there, or a refusal with a way out.

@@ -266,19 +266,26 @@ fn frames_that_ask_for_nonsense_are_answered_on_their_channel() {
         assert_eq!(code, Some(0));
     }
 
-    let run = |channel, payload: &[u8]| frame::encode(Kind::Run, channel, payload);
-    check(&[run(1, b"")], 1, "1 to 1024 arguments");
-    check(&[run(1, b"\0x")], 1, "1 to 1024 arguments");
-    check(&[run(1, &b"a\0".repeat(1025))], 1, "1 to 1024 arguments");
-    check(&[run(0, b"/bin/true")], 0, "ascend");
-    check(&[run(2, b"/bin/true"), run(1, b"/bin/true")], 1, "ascend");
+    check(&[run_frame(1, b"")], 1, "1 to 1024 arguments");
+    check(&[run_frame(1, b"\0x")], 1, "1 to 1024 arguments");
+    check(&[run_frame(1, &b"a\0".repeat(1025))], 1, "1 to 1024 arguments");
+    check(&[run_frame(0, b"/bin/true")], 0, "ascend");
+    check(&[run_frame(2, b"/bin/true"), run_frame(1, b"/bin/true")], 1, "ascend");
     check(&[frame::encode(Kind::Stdin, 9, b"x")], 9, "no such channel");
-    check(&[run(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, b"")], 1, "one byte, a signal");
-    check(&[run(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, &[65])], 1, "one byte, a signal");
+    check(&[run_frame(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, b"")], 1, "one byte, a signal");
+    check(
+        &[run_frame(1, b"/bin/cat"), frame::encode(Kind::Kill, 1, &[65])],
+        1,
+        "one byte, a signal",
+    );
     check(&[file(b"/tmp/x")], 1, "a path, NUL, a mode");
     check(&[file(b"/tmp/x\0\0\0")], 1, "a path, NUL, a mode");
     check(&[file(b"x\0\0\0\0\0"), file(b"x\0\0\0\0\0")], 1, "must be absolute");
     check(&[file(b"/tmp/x\0\xFF\xFF\xFF\xFF")], 1, "mode");
+}
+
+fn run_frame(channel: u32, payload: &[u8]) -> Vec<u8> {
+    frame::encode(Kind::Run, channel, payload)
 }
 
 fn file(payload: &[u8]) -> Vec<u8> {

@@ -36,18 +36,21 @@ fn arguments() {
 }
 
 fn check(benchmark: Benchmark, expected: &str) {
-    assert_eq!(benchmark.argv().join(" "), expected)
+    assert_eq!(benchmark.argv().join(" "), expected);
 }
 
 #[test]
 fn metrics() {
     let target = IoTarget::File("/f".to_owned());
-    let check = |benchmark: Benchmark, metric| assert_eq!(benchmark.metric(), metric);
-    check(Benchmark::spin_gap(1), Metric::SpinGap);
-    check(Benchmark::wakeup(1), Metric::Wakeup);
-    check(Benchmark::compute(1), Metric::ComputeRate);
-    check(Benchmark::io_latency(Disk::Ahci, target.clone(), 1), Metric::IoAhci);
-    check(Benchmark::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
+    check_metric(Benchmark::spin_gap(1), Metric::SpinGap);
+    check_metric(Benchmark::wakeup(1), Metric::Wakeup);
+    check_metric(Benchmark::compute(1), Metric::ComputeRate);
+    check_metric(Benchmark::io_latency(Disk::Ahci, target.clone(), 1), Metric::IoAhci);
+    check_metric(Benchmark::io_latency(Disk::Virtio, target, 1), Metric::IoVirtio);
+}
+
+fn check_metric(benchmark: Benchmark, metric: Metric) {
+    assert_eq!(benchmark.metric(), metric);
 }
 
 /// A valid line with one part replaced.

@@ -56,8 +56,11 @@ fn faults(stat: &str) -> Option<u64> {
     // parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    Some(field(10)? + field(12)?)
+    Some(field(10, &fields)? + field(12, &fields)?)
+}
+
+fn field(number: usize, fields: &[&str]) -> Option<u64> {
+    fields.get(number - 3)?.parse::<u64>().ok()
 }
 
 /// True if `/proc` has this quantity.

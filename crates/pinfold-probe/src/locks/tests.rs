@@ -13,8 +13,11 @@ fn new_watched() -> Watched {
         let status = "Name:\tqemu\nTgid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
         host.insert_file(&format!("/proc/{tid}/status"), status);
     }
-    let task = |tid| TaskId { tid: Tid(tid), start_time: 5 };
-    Watched::read(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
+    Watched::read(&host, &[(task_id(7), Role::Emulator), (task_id(8), Role::Vcpu(0))]).unwrap()
+}
+
+fn task_id(tid: u32) -> TaskId {
+    TaskId { tid: Tid(tid), start_time: 5 }
 }
 
 fn place(tid: u32, address: u64, kind: FutexKind, count: u64, sum_ns: u64) -> FutexCallSite {

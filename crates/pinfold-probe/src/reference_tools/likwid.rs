@@ -73,20 +73,21 @@ pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, S
 }
 
 pub(super) fn parse(text: &str) -> Result<Found, String> {
-    let number = |key: &str| -> Result<f64, String> {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-            .ok_or_else(|| format!("has no line {key:?}"))?;
-        let word = line.split_whitespace().next().unwrap_or("");
-        let value: f64 = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
-        sound(key, value)
-    };
-    let (cycles, clock) = (number("Cycles")?, number("Cycle Clock")?);
-    let volume = number("Data volume (Byte)")?;
+    let (cycles, clock) = (number_of("Cycles", text)?, number_of("Cycle Clock", text)?);
+    let volume = number_of("Data volume (Byte)", text)?;
     let value = volume / (cycles / clock);
     if cycles <= 0.0 || clock <= 0.0 || volume <= 0.0 || !value.is_finite() {
         return Err(format!("reports {volume} bytes in {cycles} cycles of {clock} Hz"));
     }
     Ok(Found { readings: vec![reading(Statistic::Median, value)], samples: None })
+}
+
+fn number_of(key: &str, text: &str) -> Result<f64, String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .ok_or_else(|| format!("has no line {key:?}"))?;
+    let word = line.split_whitespace().next().unwrap_or("");
+    let value: f64 = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
+    sound(key, value)
 }

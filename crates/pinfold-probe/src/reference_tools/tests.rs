@@ -79,10 +79,13 @@ fn real_outputs_are_read() {
     assert_eq!(stress(CYCLIC, &wakeup, Statistic::Max), Some(5_627_705.0));
     assert_eq!(stress(CYCLIC, &wakeup, Statistic::Median), Some(56_920.0));
     assert_eq!(stress(SWITCH, &switch, Statistic::Mean), Some(8_014.83));
-    let fio = |what| value(ReferenceTool::Fio, FIO, &[], what);
     assert_eq!(fio(Statistic::Mean), Some(70_123.766_789));
     assert_eq!(fio(Statistic::Max), Some(7_409_752.0));
     assert!(fio(Statistic::P999).unwrap() > fio(Statistic::Median).unwrap());
+}
+
+fn fio(what: Statistic) -> Option<f64> {
+    value(ReferenceTool::Fio, FIO, &[], what)
 }
 
 #[test]
@@ -136,26 +139,15 @@ fn check(reference_tool: ReferenceTool, text: String, expected: &str) {
 fn reference_tools_are_called_for_what_ours_measures() {
     let folder = tempfile::tempdir().unwrap();
     let scratch = StateDir::open(&folder.path().join("s").to_string_lossy()).unwrap();
-    let words = |reference_tool: ReferenceTool, ours: &[Figure]| -> Vec<String> {
-        let calls = reference_tool.calls(&settings(), ours, &scratch).unwrap();
-        calls.into_iter().map(|call| call.argv.join(" ")).collect()
-    };
-    let has = |reference_tool: ReferenceTool, ours: &[Figure], expected: &[&str]| {
-        let words = words(reference_tool, ours);
-        assert_eq!(words.len(), 1);
-        for one in expected {
-            assert!(words[0].contains(one), "{one}: {words:?}");
-        }
-    };
     // 1.5 s with a period of 500 µs are 3000 wake-ups.
     let cyclic = ["-t 2 -a 1,3 -i 500 -l 3000 -p 80", "--default-system"];
-    has(ReferenceTool::Cyclictest, &[figure("wakeup", &[])], &cyclic);
+    assert_words(ReferenceTool::Cyclictest, &[figure("wakeup", &[])], &cyclic, &scratch);
     let awake = Settings { keep_awake: true, ..settings() };
     let calls = ReferenceTool::Cyclictest.calls(&awake, &[], &scratch).unwrap();
     assert!(!calls[0].argv.contains(&"--default-system".to_owned()), "it keeps them awake itself");
     let reported = ReferenceTool::Oslat.calls(&awake, &[], &scratch).err().unwrap().to_string();
     assert!(reported.contains("keep CPUs awake"), "{reported}");
-    has(ReferenceTool::Oslat, &[], &["-c 1,3 -D 2", "-f 80"]);
+    assert_words(ReferenceTool::Oslat, &[], &["-c 1,3 -D 2", "-f 80"], &scratch);
     let one = Settings { cpus: CpuSet::parse_list("3").unwrap(), ..settings() };
     let cyclic = ReferenceTool::StressNg.calls(&one, &[], &scratch).unwrap().remove(0);
     let words_of_cyclic = cyclic.argv.join(" ");
@@ -175,8 +167,8 @@ fn reference_tools_are_called_for_what_ours_measures() {
         assert!(fio.contains(expected), "{fio}");
     }
     let switch = [figure("context-switch", &[])];
-    has(ReferenceTool::Perf, &switch, &["bench --format=simple sched pipe"]);
-    has(ReferenceTool::StressNg, &switch, &["--switch 1"]);
+    assert_words(ReferenceTool::Perf, &switch, &["bench --format=simple sched pipe"], &scratch);
+    assert_words(ReferenceTool::StressNg, &switch, &["--switch 1"], &scratch);
     let block = |operation, width| {
         figure("bandwidth", &[("bytes", "24576"), ("operation", operation), ("width", width)])
     };
@@ -195,6 +187,24 @@ fn reference_tools_are_called_for_what_ours_measures() {
     }
     let reported = ReferenceTool::StressNg.calls(&plain, &[], &scratch).err().unwrap().to_string();
     assert!(reported.contains("--policy fifo:N"), "{reported}");
+}
+
+fn words(reference_tool: ReferenceTool, ours: &[Figure], scratch: &StateDir) -> Vec<String> {
+    let calls = reference_tool.calls(&settings(), ours, scratch).unwrap();
+    calls.into_iter().map(|call| call.argv.join(" ")).collect()
+}
+
+fn assert_words(
+    reference_tool: ReferenceTool,
+    ours: &[Figure],
+    expected: &[&str],
+    scratch: &StateDir,
+) {
+    let words = words(reference_tool, ours, scratch);
+    assert_eq!(words.len(), 1);
+    for one in expected {
+        assert!(words[0].contains(one), "{one}: {words:?}");
+    }
 }
 
 #[test]

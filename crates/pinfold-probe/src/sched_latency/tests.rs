@@ -83,18 +83,16 @@ fn the_culprit_is_who_ran_longest_while_the_thread_waited_there() {
         ],
     };
     let worst = worst_of(Tid(8), &worst, 100);
-    let tenant = |name: &str, tid, ns| RunningTask {
-        name: name.to_owned(),
-        tid: Tid(tid),
-        ns,
-        machine: None,
-    };
     assert_eq!(worst.tenants, [tenant("hog", 2, 300), tenant("other", 3, 200)]);
     assert_eq!(
         worst.to_string(),
         "0.001 ms of thread 8 on CPU 3, 0.002 ms after the start; hog (2) ran 0.000 ms; \
          it moved 1 times, 0.001 ms were here"
     );
+}
+
+fn tenant(name: &str, tid: u32, ns: u64) -> RunningTask {
+    RunningTask { name: name.to_owned(), tid: Tid(tid), ns, machine: None }
 }
 
 #[test]

@@ -289,25 +289,31 @@ fn more_than_a_gibibyte_is_measured_where_there_is_so_much() {
 #[test]
 fn what_the_host_cannot_do_is_refused_with_the_reason() {
     let program = program();
-    let check = |arguments: &str, code: i32, expected: &str| {
-        let output = words(&program, arguments);
-        let text = output.stderr_text();
-        assert_eq!(output.status.code(), Some(code), "{arguments}: {text}");
-        assert!(text.contains(expected), "{arguments}: {text} should hold {expected:?}");
-        assert_eq!(output.stdout, b"", "{arguments}");
-    };
     let foreign = if cfg!(target_arch = "aarch64") { "avx2" } else { "neon" };
     let not_here = "is not a width of this architecture; the widest here is ";
-    check(&format!("bandwidth --width {foreign}"), 2, not_here);
-    check(&format!("stream-variant --width {foreign}"), 2, not_here);
+    check(&format!("bandwidth --width {foreign}"), 2, not_here, &program);
+    check(&format!("stream-variant --width {foreign}"), 2, not_here, &program);
     let cpu = a_pu();
     let no_node = "is not a node that has memory; nodes here: ";
-    check("bandwidth --node 1023", 2, no_node);
-    check(&format!("chase --loads 1 --load-node 1023 --load-cpus {cpu}"), 2, no_node);
+    check("bandwidth --node 1023", 2, no_node, &program);
+    check(&format!("chase --loads 1 --load-node 1023 --load-cpus {cpu}"), 2, no_node, &program);
     let beside = format!("--interferer read --interferer-cpu {cpu} --interferer-node x");
-    check(&format!("loop64 --seconds 1 {beside}"), 2, no_node);
+    check(&format!("loop64 --seconds 1 {beside}"), 2, no_node, &program);
     // 4 TiB.
-    check("bandwidth --to 4096G", 1, "--to: 4194306 MiB are wanted, ");
-    check("chase --to 1024G", 1, "MiB are free");
-    check("stream-variant --array-mib 1048576", 1, "MiB are free; ask for less or free some");
+    check("bandwidth --to 4096G", 1, "--to: 4194306 MiB are wanted, ", &program);
+    check("chase --to 1024G", 1, "MiB are free", &program);
+    check(
+        "stream-variant --array-mib 1048576",
+        1,
+        "MiB are free; ask for less or free some",
+        &program,
+    );
+}
+
+fn check(arguments: &str, code: i32, expected: &str, program: &Program) {
+    let output = words(program, arguments);
+    let text = output.stderr_text();
+    assert_eq!(output.status.code(), Some(code), "{arguments}: {text}");
+    assert!(text.contains(expected), "{arguments}: {text} should hold {expected:?}");
+    assert_eq!(output.stdout, b"", "{arguments}");
 }

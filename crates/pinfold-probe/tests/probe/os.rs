@@ -59,9 +59,9 @@ fn find_labelled<'f>(figures: &'f [Figure], labels: &[(&str, &str)]) -> &'f Figu
 
 /// The four figures of a ring belong together.
 fn check_ring(figures: &[Figure], processes: &str, kib: &str) {
-    let part =
-        |part| find_labelled(figures, &[("processes", processes), ("kib", kib), ("part", part)]);
-    let (raw, overhead, net, hop) = (part("raw"), part("overhead"), part("net"), part("hop"));
+    let [raw, overhead, net, hop] = ["raw", "overhead", "net", "hop"].map(|part| {
+        find_labelled(figures, &[("processes", processes), ("kib", kib), ("part", part)])
+    });
     assert_eq!((raw.family, hop.family, raw.unit), (Family::Capacity, Family::Tail, hop.unit));
     let cost = median(overhead);
     assert_eq!(raw.samples.len(), net.samples.len());

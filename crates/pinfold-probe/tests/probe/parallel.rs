@@ -74,14 +74,6 @@ fn a_thousand_threads_are_not_too_many() {
 #[test]
 fn numbers_of_threads_are_refused_and_never_rounded() {
     let program = program();
-    let refused = |settings: &Parallel, expected: &str| {
-        let argv = settings.instrument().argv();
-        let output = capture(&program.pinload.path(), &argv, PATIENCE).unwrap();
-        let text = output.stderr_text();
-        assert_eq!(output.status.code(), Some(2), "{argv:?}: {text}");
-        assert!(text.contains(expected), "{argv:?}: {text}");
-        assert!(output.stdout.is_empty(), "{argv:?}");
-    };
     for listed in Catalogue::from_pinload(&program.pinload).unwrap().programs {
         let run = |threads| Parallel::new(&listed.name, threads, Size::Small);
         if listed.threads == ThreadRule::PowerOfTwo {
@@ -90,21 +82,34 @@ fn numbers_of_threads_are_refused_and_never_rounded() {
                  threads, not with 3",
                 listed.name
             );
-            refused(&run(3), &expected);
-            refused(&run(1000), "not with 1000");
+            refused(&run(3), &expected, &program);
+            refused(&run(1000), "not with 1000", &program);
         }
-        refused(&run(0), "--threads: \"0\" is not an integer from 1 to 1024");
-        refused(&run(1025), "--threads: \"1025\" is not an integer from 1 to 1024");
+        refused(&run(0), "--threads: \"0\" is not an integer from 1 to 1024", &program);
+        refused(&run(1025), "--threads: \"1025\" is not an integer from 1 to 1024", &program);
     }
-    refused(&Parallel::new("raytrace", 1, Size::Small), "\"raytrace\" is not a parallel program");
+    refused(
+        &Parallel::new("raytrace", 1, Size::Small),
+        "\"raytrace\" is not a parallel program",
+        &program,
+    );
     let pu = own_pus().first().unwrap();
     let mut crowded = Parallel::new("radix", 2, Size::Small);
     crowded.affinity = Some(Affinity::EachItsOwn(vec![pu]));
-    refused(&crowded, "--affinity: 1 CPUs for 2 threads; list one for each, or go round");
+    refused(&crowded, "--affinity: 1 CPUs for 2 threads; list one for each, or go round", &program);
     crowded.affinity = Some(Affinity::EachItsOwn(vec![pu, pu]));
-    refused(&crowded, "is listed twice");
+    refused(&crowded, "is listed twice", &program);
     crowded.affinity = Some(Affinity::EachItsOwn(vec![PuId(8191), pu]));
-    refused(&crowded, "--affinity: CPU 8191 is offline or not ours");
+    refused(&crowded, "--affinity: CPU 8191 is offline or not ours", &program);
+}
+
+fn refused(settings: &Parallel, expected: &str, program: &Program) {
+    let argv = settings.instrument().argv();
+    let output = capture(&program.pinload.path(), &argv, PATIENCE).unwrap();
+    let text = output.stderr_text();
+    assert_eq!(output.status.code(), Some(2), "{argv:?}: {text}");
+    assert!(text.contains(expected), "{argv:?}: {text}");
+    assert!(output.stdout.is_empty(), "{argv:?}");
 }
 
 #[test]

@@ -41,10 +41,9 @@ fn a_load_pauses_without_heartbeats_goes_on_with_them_and_ends_with_the_pipe() {
 fn a_load_pauses_after_the_silence_that_was_set_and_needs_no_other_end() {
     let program = program();
     let host = LiveHost::new().unwrap();
-    let start = |silence: &str| {
+    let [mut longer, mut shorter] = ["60", "0.09"].map(|silence: &str| {
         program.start(&format!("load cpu --threads 1 --silence {silence} --supervised"))
-    };
-    let (mut longer, mut shorter) = (start("60"), start("0.09"));
+    });
     let ends = [longer.stdin().unwrap(), shorter.stdin().unwrap()];
     let pid = shorter.pid();
     assert!(

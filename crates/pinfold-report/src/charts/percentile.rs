@@ -130,17 +130,20 @@ fn prepare(page: &Page, curve: &Curve, shared: &Shared, metric: Metric) -> Drawn
     let finite_max = curve.max.filter(|value| value.is_finite());
     let max = finite_max
         .map(|value| (x_of(place_of_max(curve.samples), shared), shared.values.pixel(value)));
-    let word = |share: f64| value_at(curve, share).map(|point| point.value);
     let title = format!(
         "{}: median {}, 99 % {}, longest {} of {} {}",
         series.name,
-        format::maybe(word(0.5), unit),
-        format::maybe(word(0.99), unit),
+        format::maybe(value_for(0.5, curve), unit),
+        format::maybe(value_for(0.99, curve), unit),
         format::maybe(finite_max, unit),
         format::count(curve.samples),
         population(metric).1
     );
     Drawn { series, line, marks, max, title }
+}
+
+fn value_for(share: f64, curve: &Curve) -> Option<f64> {
+    value_at(curve, share).map(|point| point.value)
 }
 
 fn place(shared: &Shared, point: &Quantile) -> (f64, f64) {
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn nines_of_shares() {
         fn check(share: f64, expected: f64) {
-            assert!((nines(share) - expected).abs() < 1e-6)
+            assert!((nines(share) - expected).abs() < 1e-6);
         }
 
         check(0.0, 0.0);

@@ -141,9 +141,10 @@ fn every_chart_reports_its_content_in_words() {
             continue;
         }
         charts += 1;
-        let child = |name: &str| svg.children().find(|it| it.has_tag_name(name)).map(text);
         assert_eq!(svg.attribute("role"), Some("img"));
-        for words in [child("title"), child("desc")] {
+        for words in ["title", "desc"]
+            .map(|name: &str| svg.children().find(|it| it.has_tag_name(name)).map(text))
+        {
             assert!(words.is_some_and(|words| !words.trim().is_empty()));
         }
     }

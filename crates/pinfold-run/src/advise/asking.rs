@@ -133,13 +133,16 @@ mod tests {
 
     #[test]
     fn users_have_their_own_definitions() {
-        let home = |key: &str| (key == "HOME").then(|| "/home/a".to_owned());
-        assert_eq!(definitions(0, &home).unwrap(), FOLDER);
-        assert_eq!(definitions(7, &home).unwrap(), "/home/a/.config/libvirt/qemu");
+        assert_eq!(definitions(0, &home_a).unwrap(), FOLDER);
+        assert_eq!(definitions(7, &home_a).unwrap(), "/home/a/.config/libvirt/qemu");
         assert_eq!(
             definitions(7, &|key: &str| Some(format!("/{key}"))).unwrap(),
             "/XDG_CONFIG_HOME/libvirt/qemu"
         );
         assert_eq!(definitions(7, &|_| None), None);
+    }
+
+    fn home_a(key: &str) -> Option<String> {
+        (key == "HOME").then(|| "/home/a".to_owned())
     }
 }

@@ -44,9 +44,12 @@ fn saved() -> Plan {
 }
 
 fn target(host: &SimHost) -> Target {
-    let task = |tid: u32| host.task(Tid(tid)).unwrap().id();
-    let vcpus = [(task(501), Role::Vcpu(0)), (task(502), Role::Vcpu(1))];
-    Target::new(Tid(VM), vcpus.into_iter().chain([(task(VM), Role::Emulator)]).collect())
+    let vcpus = [(task_id(501, host), Role::Vcpu(0)), (task_id(502, host), Role::Vcpu(1))];
+    Target::new(Tid(VM), vcpus.into_iter().chain([(task_id(VM, host), Role::Emulator)]).collect())
+}
+
+fn task_id(tid: u32, host: &SimHost) -> pinfold_model::TaskId {
+    host.task(Tid(tid)).unwrap().id()
 }
 
 /// Places the machine of a host, with a journal of its own.

@@ -7,13 +7,6 @@ use pinfold_topology::{Capability, Verdict};
 
 /// Whether CPUs can be made to appear slower, and how.
 pub fn slower_cpus(host: &LiveHost) -> Capability {
-    let capability = |verdict, why: String, hint: Option<String>| Capability {
-        name: "slower CPUs (pinfold emulate)",
-        verdict,
-        why,
-        hint,
-        required: false,
-    };
     let facts = match Facts::find(host) {
         Ok(facts) => facts,
         Err(error) => return capability(Verdict::No, error.to_string(), error.hint()),
@@ -32,4 +25,8 @@ pub fn slower_cpus(host: &LiveHost) -> Capability {
             capability(Verdict::Partly, text, Some(hint))
         }
     }
+}
+
+fn capability(verdict: Verdict, why: String, hint: Option<String>) -> Capability {
+    Capability { name: "slower CPUs (pinfold emulate)", verdict, why, hint, required: false }
 }

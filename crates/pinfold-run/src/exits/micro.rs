@@ -86,7 +86,6 @@ impl MicroRunner for MicroChild {
     }
 
     fn run(&mut self, work: Work) -> Result<VcpuRun, ExitsError> {
-        let failed = |what: String| ExitsError::MicroGuest { what };
         let Work { cpuid, rdmsr, out, mmio } = work;
         let mut answer = String::new();
         let asked =
@@ -108,6 +107,10 @@ impl MicroRunner for MicroChild {
             _ => Err(failed(format!("answered {:?} to {work:?}", answer.trim()))),
         }
     }
+}
+
+fn failed(what: String) -> ExitsError {
+    ExitsError::MicroGuest { what }
 }
 
 /// The process itself; `answer` prints a line.

@@ -102,9 +102,9 @@ impl GuestImage {
 
     /// The same image with separate files for another guest that runs at the same time.
     pub fn other(&self, scratch: &Scratch, index: u32) -> Result<Self, Failure> {
-        let file = |name: &str| scratch.file(&format!("{index}-{name}"));
-        let disks = disks(&file)?;
-        let (agent_socket, console) = (file("agent.sock"), file("console.log"));
+        let disks = disks(&|name| image_file(name, index, scratch))?;
+        let (agent_socket, console) =
+            (image_file("agent.sock", index, scratch), image_file("console.log", index, scratch));
         Ok(Self { disks, agent_socket, console, ..self.clone() })
     }
 
@@ -148,6 +148,10 @@ impl GuestImage {
             findings: if self.kernel.from_cache_only { vec![stale] } else { Vec::new() },
         }
     }
+}
+
+fn image_file(name: &str, index: u32, scratch: &Scratch) -> String {
+    scratch.file(&format!("{index}-{name}"))
 }
 
 impl Subject {

@@ -23,8 +23,6 @@ pub struct HostSide {
 impl HostSide {
     /// Starts them, stopped: one spinner for each CPU, one memory streamer, one writer.
     pub fn start(pinload: &Pinload, pus: u32, directory: &str) -> Result<Self, LoadError> {
-        let spec =
-            |kind, threads| LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let specs = [
             spec(LoadKind::Cpu, pus),
             spec(LoadKind::Memory { mib: HOST_MEMORY_MIB }, 1),
@@ -56,6 +54,10 @@ impl HostSide {
     }
 }
 
+fn spec(kind: LoadKind, threads: u32) -> LoadSpec {
+    LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) }
+}
+
 impl Drop for HostSide {
     fn drop(&mut self) {
         // A stopped load cannot detect that its input was closed. A load that has ended needs no
@@ -72,8 +74,6 @@ pub struct GuestSide {
 impl GuestSide {
     /// Starts a spinner for each vCPU and a memory streamer; also a reader if the disk is known.
     pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
-        let spec =
-            |kind, threads| LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) };
         let mut specs =
             vec![spec(LoadKind::Cpu, vcpus), spec(LoadKind::Memory { mib: GUEST_MEMORY_MIB }, 1)];
         specs.extend(disk.map(|path| spec(LoadKind::Io { path: path.to_owned() }, 1)));

@@ -80,12 +80,8 @@ pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), F
 
 /// A side that was observed for longer has higher counts and a larger maximum.
 fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
-    let of = |measurement: &Measurement, family: Family| {
-        let figures = measurement.blocks.first()?.figures.iter();
-        figures.filter(|figure| figure.family == family).map(|f| f.duration_ns).max()
-    };
     let unequal = |family: Family| {
-        let (first, second) = (of(one, family)? as f64, of(other, family)? as f64);
+        let (first, second) = (longest_ns(one, family)? as f64, longest_ns(other, family)? as f64);
         // The time that a heavily loaded machine adds to the observation is less.
         let is_alike = (first - second).abs() <= 0.1 * first.max(second);
         (!is_alike).then_some((first, second))
@@ -108,6 +104,11 @@ fn durations(one: &Measurement, other: &Measurement) -> Option<String> {
             )
         })
     })
+}
+
+fn longest_ns(measurement: &Measurement, family: Family) -> Option<u64> {
+    let figures = measurement.blocks.first()?.figures.iter();
+    figures.filter(|figure| figure.family == family).map(|f| f.duration_ns).max()
 }
 
 fn read(path: &str) -> Result<Measurement, Failure> {
@@ -238,8 +239,9 @@ fn interleaved(
 
 /// The comparison of two sides, block by block.
 fn compare_blocks(one: &[MeasuredBlock], other: &[MeasuredBlock]) -> Comparison {
-    let figures = |blocks: &[MeasuredBlock]| -> Vec<_> {
-        blocks.iter().map(|block| block.figures.clone()).collect()
-    };
-    compare::compare(&figures(one), &figures(other))
+    compare::compare(&figures_of(one), &figures_of(other))
+}
+
+fn figures_of(blocks: &[MeasuredBlock]) -> Vec<Vec<pinfold_model::Figure>> {
+    blocks.iter().map(|block| block.figures.clone()).collect()
 }

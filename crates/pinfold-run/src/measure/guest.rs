@@ -111,12 +111,15 @@ impl<'b> Guest<'b> {
     ) -> Result<MeasuredBlock, Failure> {
         let settings = guest_settings(probe, how, agent.hello(), disk)?;
         let job = probe.job(&settings).map_err(|refusal| run_block::refusal_failure(&refusal))?;
-        let moment = || interference::now(&self.bench.host, &self.bench.topology.allowed);
-        let before = moment()?;
+        let before = self.disturbance_now()?;
         let figures =
             job.run_in_guest(agent).map_err(|error| run_block::benchmark_failure(&error))?;
-        let after = moment()?;
+        let after = self.disturbance_now()?;
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
+    }
+
+    fn disturbance_now(&self) -> Result<interference::Moment, pinfold_host::HostError> {
+        interference::now(&self.bench.host, &self.bench.topology.allowed)
     }
 
     /// Number of its CPUs.

@@ -81,7 +81,6 @@ impl HostPlace {
         file: &str,
         request: &PlaceRequest<'_>,
     ) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure::new(Exit::Input, format!("{file}: {why}"));
         // Offline CPUs are rejected with the command that brings them online.
         if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
             return Err(plans::another_host(file, &differences).with_hint(format!(
@@ -98,7 +97,8 @@ impl HostPlace {
             let asked = request.vnode.map_or("it has several vnodes".to_owned(), |name| {
                 format!("it has no vnode {name:?}")
             });
-            wrong(asked).with_hint(format!("name one with --vnode: {}", names.join(", ")))
+            wrong_file(asked, file)
+                .with_hint(format!("name one with --vnode: {}", names.join(", ")))
         })?;
         let wanted = request.role.unwrap_or(match found.vcpus().next() {
             Some(_) => "vcpu",
@@ -109,17 +109,17 @@ impl HostPlace {
         let (Some(first), Some(pus)) = (threads.first(), union(&threads)) else {
             let roles: Vec<String> =
                 found.threads.iter().map(|thread| thread.role.to_string()).collect();
-            return Err(wrong(format!("{} has no role {wanted:?}", found.name))
+            return Err(wrong_file(format!("{} has no role {wanted:?}", found.name), file)
                 .with_hint(format!("its roles are {}", roles.join(", "))));
         };
         if threads.iter().any(|thread| thread.policy != first.policy) {
-            return Err(wrong(format!("the roles {wanted} have several policies"))
+            return Err(wrong_file(format!("the roles {wanted} have several policies"), file)
                 .with_hint("choose one with --role"));
         }
         require_usable(bench, file, &pus)?;
         let policy = match (policy(request.how)?, first.policy) {
             (Some(policy), _) => policy,
-            (None, planned) => planned_policy(planned).map_err(wrong)?,
+            (None, planned) => planned_policy(planned).map_err(|why| wrong_file(why, file))?,
         };
         let text = format!("as {wanted} of {} under {}", found.name, plan.strategy);
         Ok(Self::on(pus, policy, Vec::new(), Some(text)))
@@ -162,6 +162,10 @@ impl HostPlace {
         let placement = Placement { cgroup_files, affinity: Some(pus.clone()) };
         Self { pus, policy, placement, text }
     }
+}
+
+fn wrong_file(why: String, file: &str) -> Failure {
+    Failure::new(Exit::Input, format!("{file}: {why}"))
 }
 
 fn union(threads: &[&ThreadPlan]) -> Option<CpuSet> {

@@ -8,14 +8,10 @@ use super::*;
 
 #[test]
 fn cores_come_from_the_places_that_qemu_reports() {
-    let place = |socket, core, thread| GuestPlace {
-        socket: Some(socket),
-        core: Some(core),
-        thread: Some(thread),
-        ..GuestPlace::default()
-    };
-    let found =
-        guest_shape(&[(0, place(0, 0, 0)), (1, place(0, 0, 1)), (2, place(1, 0, 0))], "query");
+    let found = guest_shape(
+        &[(0, guest_place(0, 0, 0)), (1, guest_place(0, 0, 1)), (2, guest_place(1, 0, 0))],
+        "query",
+    );
     assert_eq!((found.sockets, found.threads), (2, 2));
     assert_eq!(found.cores, [vec![0, 1], vec![2]]);
     // A board that reports no positions gives single CPUs.
@@ -23,19 +19,24 @@ fn cores_come_from_the_places_that_qemu_reports() {
     assert_eq!((found.threads, found.cores.len()), (1, 2));
 }
 
+fn guest_place(socket: u32, core: u32, thread: u32) -> GuestPlace {
+    GuestPlace {
+        socket: Some(socket),
+        core: Some(core),
+        thread: Some(thread),
+        ..GuestPlace::default()
+    }
+}
+
+const QEMU: u32 = 200;
+
 /// Two nodes with two CPUs each; a QEMU with a vCPU on each CPU of node 0 and this number of pages
 /// by node.
 fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
-    const QEMU: u32 = 200;
     let mut process = SimTask::new(QEMU, "qemu-system-x86_64");
     for (node, movable) in pages {
         process = process.with_pages(*node, SimPages { movable: *movable, in_use: 0 });
     }
-    let pinned = |tid, name, pu| {
-        let mut task = SimTask::new(tid, name).thread_of(QEMU);
-        task.asked = Some(CpuSet::single(PuId(pu)));
-        task
-    };
     process.asked = Some(CpuSet::single(PuId(2)));
     let host = SimBuilder::new(CgroupVersion::V2, 4)
         .nodes(2)
@@ -56,6 +57,12 @@ fn on_two_nodes(pages: &[(u32, u64)]) -> (Vec<Layout>, Topology) {
     (vec![of_running(&host, &mut vm).unwrap()], topology)
 }
 
+fn pinned(tid: u32, name: &str, pu: u32) -> SimTask {
+    let mut task = SimTask::new(tid, name).thread_of(QEMU);
+    task.asked = Some(CpuSet::single(PuId(pu)));
+    task
+}
+
 fn memory_diagnostics(layouts: &[Layout], topology: &Topology) -> Vec<(Severity, String)> {
     pinfold_lint::lint(layouts, topology)
         .into_iter()
@@ -68,18 +75,19 @@ fn memory_diagnostics(layouts: &[Layout], topology: &Topology) -> Vec<(Severity,
 
 #[test]
 fn pages_on_another_node_than_the_pins() {
-    let of = |pages: &[(u32, u64)]| {
-        let (layouts, topology) = on_two_nodes(pages);
-        memory_diagnostics(&layouts, &topology)
-    };
-    assert_eq!(of(&[(0, 25_600)]), []);
+    assert_eq!(diagnostics_of(&[(0, 25_600)]), []);
     // A quarter of 100 MiB, then a hundredth, then less than the threshold.
     let far = "memory-elsewhere: of the 100 MiB of memory that it holds, 25 MiB are on another node \
                (node 1 25 MiB); its vCPUs are pinned to node 0";
-    assert_eq!(of(&[(0, 19_200), (1, 6_400)]), [(Severity::Warning, far.to_owned())]);
-    let found = of(&[(0, 25_344), (1, 256)]);
+    assert_eq!(diagnostics_of(&[(0, 19_200), (1, 6_400)]), [(Severity::Warning, far.to_owned())]);
+    let found = diagnostics_of(&[(0, 25_344), (1, 256)]);
     assert_eq!(found.iter().map(|(severity, _)| *severity).collect::<Vec<_>>(), [Severity::Note]);
-    assert_eq!(of(&[(0, 25_344), (1, 255)]), []);
+    assert_eq!(diagnostics_of(&[(0, 25_344), (1, 255)]), []);
+}
+
+fn diagnostics_of(pages: &[(u32, u64)]) -> Vec<(Severity, String)> {
+    let (layouts, topology) = on_two_nodes(pages);
+    memory_diagnostics(&layouts, &topology)
 }
 
 #[test]

@@ -286,20 +286,12 @@ fn slow_placement(
         attach: None,
         profile: None,
     };
-    let resolve = |vnode: PlatformVnode| {
-        let share_housekeeping = study.share_housekeeping;
-        resolve_platform(
-            &Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() },
-            topology,
-        )
-        .map_err(|error| error.to_string())
-    };
     if method.is_none() && speed == Speed::FULL {
         if variant != Variant::Corrected {
             return Err(NOTHING_SLOWED.to_owned());
         }
         // The same CPUs as the slow cells, so that the cells are comparable.
-        let plan = resolve(vnode(Some(Method::Quota), speed, None))?;
+        let plan = resolve_vnode(vnode(Some(Method::Quota), speed, None), study, topology)?;
         return Ok(TrialEnvironment::Plain(TrialEnvironment::Slowed(Box::new(plan)).pus()));
     }
     if method.is_none()
@@ -321,9 +313,31 @@ fn slow_placement(
     if let Some(why) = pinfold_emulate::refusal(method, facts) {
         return Err(format!("{method}: {why}"));
     }
-    let pus = TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, None))?)).pus();
+    let pus = TrialEnvironment::Slowed(Box::new(resolve_vnode(
+        vnode(Some(method), speed, None),
+        study,
+        topology,
+    )?))
+    .pus();
     let node = memory_node(cell.acting(study, &FactorEffect::MemoryNode), &pus, topology)?;
-    Ok(TrialEnvironment::Slowed(Box::new(resolve(vnode(Some(method), speed, node))?)))
+    Ok(TrialEnvironment::Slowed(Box::new(resolve_vnode(
+        vnode(Some(method), speed, node),
+        study,
+        topology,
+    )?)))
+}
+
+fn resolve_vnode(
+    vnode: PlatformVnode,
+    study: &Study,
+    topology: &Topology,
+) -> Result<EmulationPlan, String> {
+    let share_housekeeping = study.share_housekeeping;
+    resolve_platform(
+        &Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() },
+        topology,
+    )
+    .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -205,10 +205,7 @@ fn in_words(failure: &Failure) -> String {
 
 /// Rejects levels that cannot be combined with a guest.
 fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
-    let has = |acts: FactorEffect, plain: &str| {
-        levels.acting(&acts).is_some_and(|level| level.text != plain)
-    };
-    if has(FactorEffect::Method, NONE) || has(FactorEffect::Speed, "1") {
+    if differs(FactorEffect::Method, NONE, levels) || differs(FactorEffect::Speed, "1", levels) {
         return Err("only processes can run on slow cores, not guests".to_owned());
     }
     if levels.acting(&FactorEffect::Cores).is_some() {
@@ -229,6 +226,10 @@ fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
             Some(_) => Ok(()),
         },
     }
+}
+
+fn differs(acts: FactorEffect, plain: &str, levels: CellLevels<'_>) -> bool {
+    levels.acting(&acts).is_some_and(|level| level.text != plain)
 }
 
 /// The plan of a guest. Its isolation excludes the loads that Pinfold started, and Pinfold itself.

@@ -211,13 +211,13 @@ fn free_cores(
     pus: &CpuSet,
     topology: &Topology,
 ) -> Result<Cores, String> {
-    let usable = |pu: &PuId| {
-        topology.allowed.contains(*pu)
-            && topology.pu(*pu).is_some_and(|pu| node.is_none() || pu.node == node)
-    };
     let cores = topology.cores.iter().filter(|core| core.pus.is_disjoint(pus));
-    let room = cores.clone().flat_map(|core| core.pus.iter().filter(usable)).collect();
-    let free: Vec<PuId> = cores.filter_map(|core| core.pus.iter().find(usable)).collect();
+    let room = cores
+        .clone()
+        .flat_map(|core| core.pus.iter().filter(|pu| is_usable(pu, node, topology)))
+        .collect();
+    let free: Vec<PuId> =
+        cores.filter_map(|core| core.pus.iter().find(|pu| is_usable(pu, node, topology))).collect();
     match free.get(..count) {
         Some(chosen) => Ok(Cores { chosen: chosen.iter().copied().collect(), room }),
         None => {
@@ -227,6 +227,11 @@ fn free_cores(
             Err(format!("{neighbours} need a core each, but {place} has only {there} free"))
         }
     }
+}
+
+fn is_usable(pu: &PuId, node: Option<NodeId>, topology: &Topology) -> bool {
+    topology.allowed.contains(*pu)
+        && topology.pu(*pu).is_some_and(|pu| node.is_none() || pu.node == node)
 }
 
 #[cfg(test)]

@@ -307,21 +307,26 @@ fn mark(analysis: &Analysis, plot: &Plot) -> Option<(String, f64)> {
 
 /// A number of a table, with its range.
 fn table_field(scale: Scale, point: &library::Point) -> String {
-    let show = |number: f64| match scale {
-        // A small count without decimals that it cannot have.
-        Scale::Of(Unit::Count) if number.fract() == 0.0 && (0.0..1e4).contains(&number) => {
-            format!("{number:.0}")
-        }
-        Scale::Of(_) | Scale::Ratio(_) | Scale::Points => scale.show(number),
-    };
-    let range = point.range.map(|(low, high)| format!("[{}, {}]", show(low), show(high)));
+    let range = point
+        .range
+        .map(|(low, high)| format!("[{}, {}]", show_number(low, scale), show_number(high, scale)));
     // Lines may be broken before the range, and nowhere else.
-    [Some(show(point.value)), range]
+    [Some(show_number(point.value, scale)), range]
         .map(|text| text.map(|text| text.replace(' ', "\u{a0}")))
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+fn show_number(number: f64, scale: Scale) -> String {
+    match scale {
+        // A small count without decimals that it cannot have.
+        Scale::Of(Unit::Count) if number.fract() == 0.0 && (0.0..1e4).contains(&number) => {
+            format!("{number:.0}")
+        }
+        Scale::Of(_) | Scale::Ratio(_) | Scale::Points => scale.show(number),
+    }
 }
 
 /// The names of a row of a table.

@@ -312,12 +312,19 @@ fn sums(text: &str, pus: &CpuSet) -> Clocks {
             continue;
         }
         let numbers: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
-        let field = |index: usize| numbers.get(index).copied().unwrap_or(0);
         // user, nice, system, idle, iowait, irq, softirq, steal
-        clocks.busy += field(0) + field(1) + field(2) + field(5) + field(6);
-        clocks.stolen += field(7);
+        clocks.busy += field_at(0, &numbers)
+            + field_at(1, &numbers)
+            + field_at(2, &numbers)
+            + field_at(5, &numbers)
+            + field_at(6, &numbers);
+        clocks.stolen += field_at(7, &numbers);
     }
     clocks
+}
+
+fn field_at(index: usize, numbers: &[u64]) -> u64 {
+    numbers.get(index).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -222,7 +222,6 @@ impl<'a, 'f> Trials<'a, 'f> {
         argv: &[String],
         limit_ns: u64,
     ) -> Result<Running<'a>, TrialError> {
-        let failed = |failure: Failure| TrialError::from_message(failure.message);
         let argv = self.means.program.words(Helper::Gate { socket: None, command: argv });
         let mut jobs = self.start_together(
             wanted,
@@ -244,10 +243,10 @@ impl<'a, 'f> Trials<'a, 'f> {
                 Supervision { journals: self.means.journals, program: self.means.program },
                 OnStop::Finish,
             )
-            .map_err(failed)?;
+            .map_err(trial_error)?;
             let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
             let findings = applied.findings;
-            in_force = Some(InForce { journal, beating: beating.map_err(failed)?, findings });
+            in_force = Some(InForce { journal, beating: beating.map_err(trial_error)?, findings });
         }
         let (host, probes) = (self.means.host, &wanted.study.probes);
         let observation = Observation::begin(host, probes, &enter.pus, &threads[..1]);
@@ -255,7 +254,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         match observation {
             Ok(observation) => running.observation = Some(observation),
             Err(error) => {
-                end(host, running).map_err(failed)?;
+                end(host, running).map_err(trial_error)?;
                 return Err(error);
             }
         }
@@ -269,6 +268,10 @@ impl<'a, 'f> Trials<'a, 'f> {
         let ended = self.running.take().map(|running| end(self.means.host, running)).transpose();
         ended.map(|_| ())
     }
+}
+
+fn trial_error(failure: Failure) -> TrialError {
+    TrialError::from_message(failure.message)
 }
 
 /// Ends the process first, then undoes its placement. Returns what other programs changed of it

@@ -72,18 +72,19 @@ impl Resctrl {
     }
 
     fn schemata(&self, group: &str) -> String {
-        let line = |resource: &str| {
-            let domains = self.groups.get(group).into_iter().flatten();
-            let values: Vec<String> = domains
-                .filter(|((name, _), _)| *name == resource)
-                .map(|((name, domain), value)| match *name {
-                    "MB" => format!("{domain}={value:>3}"),
-                    _ => format!("{domain}={value:03x}"),
-                })
-                .collect();
-            format!("{resource:>6}:{}\n", values.join(";"))
-        };
-        line("MB") + &line("L3")
+        self.schemata_line("MB", group) + &self.schemata_line("L3", group)
+    }
+
+    fn schemata_line(&self, resource: &str, group: &str) -> String {
+        let domains = self.groups.get(group).into_iter().flatten();
+        let values: Vec<String> = domains
+            .filter(|((name, _), _)| *name == resource)
+            .map(|((name, domain), value)| match *name {
+                "MB" => format!("{domain}={value:>3}"),
+                _ => format!("{domain}={value:03x}"),
+            })
+            .collect();
+        format!("{resource:>6}:{}\n", values.join(";"))
     }
 
     fn set_schemata(&mut self, group: &str, text: &str) -> Result<(), Errno> {

@@ -44,20 +44,13 @@ fn tasks_are_shown_as_the_kernel_shows_them() {
 #[test]
 fn directories_count_and_list() {
     let sim = SimHost::v1_two_pus();
-    let check_list = |path: &str, part: &[&str]| {
-        let names = sim.list(path).unwrap();
-        for name in part {
-            assert!(names.iter().any(|found| found == name), "{path}: no {name} in {names:?}");
-        }
-        assert!(names.is_sorted(), "{path}");
-    };
-    check_list("/proc", &["1", "400", "self", "sys"]);
-    check_list("/proc/310/task", &["310", "311"]);
-    check_list("/proc/310", &["cgroup", "stat", "task"]);
-    check_list("/sys/fs/cgroup", &["cpuset", "unified"]);
-    check_list("/sys/fs/cgroup/cpuset", &["cpuset.cpus", "release_agent", "tasks"]);
-    check_list("/sys/fs", &["cgroup"]);
-    check_list("/sys/devices/system/cpu", &["cpu0", "cpu1", "online"]);
+    check_list("/proc", &["1", "400", "self", "sys"], &sim);
+    check_list("/proc/310/task", &["310", "311"], &sim);
+    check_list("/proc/310", &["cgroup", "stat", "task"], &sim);
+    check_list("/sys/fs/cgroup", &["cpuset", "unified"], &sim);
+    check_list("/sys/fs/cgroup/cpuset", &["cpuset.cpus", "release_agent", "tasks"], &sim);
+    check_list("/sys/fs", &["cgroup"], &sim);
+    check_list("/sys/devices/system/cpu", &["cpu0", "cpu1", "online"], &sim);
     // A thread that is not a process is accessible, but not listed.
     assert!(!sim.list("/proc").unwrap().contains(&"311".to_owned()));
     assert!(sim.exists("/proc/311/stat") && sim.exists("/sys/fs/cgroup") && sim.exists("/proc"));
@@ -72,6 +65,14 @@ fn directories_count_and_list() {
     assert_eq!(errno(sim.list("/proc/1/stat")), libc::ENOTDIR);
     assert_eq!(errno(sim.write("/proc/1/stat", b"x")), libc::EACCES);
     assert!(!sim.is_live());
+}
+
+fn check_list(path: &str, part: &[&str], sim: &SimHost) {
+    let names = sim.list(path).unwrap();
+    for name in part {
+        assert!(names.iter().any(|found| found == name), "{path}: no {name} in {names:?}");
+    }
+    assert!(names.is_sorted(), "{path}");
 }
 
 #[test]
@@ -100,19 +101,22 @@ fn births_and_ends() {
 
 #[test]
 fn mounts_and_memberships() {
-    let find = |sim: &SimHost| mountinfo::controller(sim, "cpuset").unwrap().unwrap();
-    let one = find(&SimHost::v1_two_pus());
+    let one = cpuset_place(&SimHost::v1_two_pus());
     assert_eq!(
         (one.version, one.mount.path.as_str()),
         (mountinfo::Version::V1, "/sys/fs/cgroup/cpuset")
     );
     let sim = SimHost::v2_eight_pus();
-    let two = find(&sim);
+    let two = cpuset_place(&sim);
     assert_eq!((two.version, two.mount.path.as_str()), (mountinfo::Version::V2, "/sys/fs/cgroup"));
     let own = proc_cgroup::parse(&sim.read_text(&paths::own_cgroup()).unwrap()).unwrap();
     assert_eq!(proc_cgroup::v2_path(&own), Some("/user.slice/session-1.scope"));
     let text = SimHost::v1_two_pus().read_text("/proc/400/cgroup").unwrap();
     assert_eq!(text, "3:cpuset:/\n0::/\n");
+}
+
+fn cpuset_place(sim: &SimHost) -> mountinfo::ControllerMount {
+    mountinfo::controller(sim, "cpuset").unwrap().unwrap()
 }
 
 #[test]

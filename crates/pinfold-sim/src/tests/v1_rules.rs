@@ -15,26 +15,29 @@ fn a_new_group_takes_no_task_until_it_has_pus_and_memory() {
     assert_eq!(errno(sim.make_dir(&at("a"))), libc::EEXIST);
     assert_eq!(errno(sim.make_dir(&at("none/b"))), libc::ENOENT);
     assert_eq!(errno(sim.make_dir(&at("tasks"))), libc::EEXIST);
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
     check_read(&sim, &at("a/cpuset.cpus"), "\n");
-    check("a/tasks", "400", libc::ENOSPC);
-    check("a/cpuset.cpus", "1", 0);
-    check("a/tasks", "400", libc::ENOSPC);
-    check("a/cpuset.mems", "0", 0);
-    check("a/tasks", "400\n", 0);
+    check_at("a/tasks", "400", libc::ENOSPC, &sim);
+    check_at("a/cpuset.cpus", "1", 0, &sim);
+    check_at("a/tasks", "400", libc::ENOSPC, &sim);
+    check_at("a/cpuset.mems", "0", 0, &sim);
+    check_at("a/tasks", "400\n", 0, &sim);
     check_read(&sim, &at("a/tasks"), "400\n");
     assert_eq!(sim.affinity(Tid(400)).unwrap(), set("1"));
-    check("a/tasks", "400", 0);
-    check("a/tasks", "999", libc::ESRCH);
-    check("a/tasks", "-1", libc::EINVAL);
-    check("a/tasks", "x", libc::EINVAL);
-    check("a/tasks", "", 0);
-    check("a/tasks", "2", libc::EINVAL);
-    check("a/tasks", "20", libc::EINVAL);
-    check("a/tasks", "10", 0);
+    check_at("a/tasks", "400", 0, &sim);
+    check_at("a/tasks", "999", libc::ESRCH, &sim);
+    check_at("a/tasks", "-1", libc::EINVAL, &sim);
+    check_at("a/tasks", "x", libc::EINVAL, &sim);
+    check_at("a/tasks", "", 0, &sim);
+    check_at("a/tasks", "2", libc::EINVAL, &sim);
+    check_at("a/tasks", "20", libc::EINVAL, &sim);
+    check_at("a/tasks", "10", 0, &sim);
     // 0 means the writing process.
-    check("a/tasks", "0", 0);
+    check_at("a/tasks", "0", 0, &sim);
     assert_eq!(sim.task(Tid(100)).unwrap().group, "/a");
+}
+
+fn check_at(file: &str, value: &str, expected: i32, sim: &SimHost) {
+    check_write(sim, &at(file), value, expected);
 }
 
 #[test]
@@ -59,21 +62,20 @@ fn a_group_lies_inside_its_parent_and_around_its_children() {
         .group("/a/b", set("1"), set("0"))
         .task(SimTask::new(500, "vm").in_group("/a/b"))
         .build();
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    check("cpuset.cpus", "0-3", libc::EACCES);
-    check("cpuset.mems", "0", libc::EACCES);
-    check("a/b/cpuset.cpus", "4", libc::EACCES);
-    check("a/cpuset.cpus", "0", libc::EBUSY);
-    check("a/cpuset.cpus", "0-7", 0);
-    check("a/b/cpuset.cpus", "\n", libc::ENOSPC);
-    check("a/b/cpuset.cpus", "", 0);
-    check("a/b/cpuset.cpus", "8", libc::ERANGE);
-    check("a/b/cpuset.cpus", "x", libc::EINVAL);
-    check("a/b/cpuset.mems", "1", libc::EINVAL);
-    check("a/b/cpuset.mems", "5000", libc::ERANGE);
-    check("a/b/cpuset.effective_cpus", "1", libc::EINVAL);
-    check("a/b/cpuset.memory_pressure", "1", libc::EINVAL);
-    check("a/b/none", "1", libc::ENOENT);
+    check_at("cpuset.cpus", "0-3", libc::EACCES, &sim);
+    check_at("cpuset.mems", "0", libc::EACCES, &sim);
+    check_at("a/b/cpuset.cpus", "4", libc::EACCES, &sim);
+    check_at("a/cpuset.cpus", "0", libc::EBUSY, &sim);
+    check_at("a/cpuset.cpus", "0-7", 0, &sim);
+    check_at("a/b/cpuset.cpus", "\n", libc::ENOSPC, &sim);
+    check_at("a/b/cpuset.cpus", "", 0, &sim);
+    check_at("a/b/cpuset.cpus", "8", libc::ERANGE, &sim);
+    check_at("a/b/cpuset.cpus", "x", libc::EINVAL, &sim);
+    check_at("a/b/cpuset.mems", "1", libc::EINVAL, &sim);
+    check_at("a/b/cpuset.mems", "5000", libc::ERANGE, &sim);
+    check_at("a/b/cpuset.effective_cpus", "1", libc::EINVAL, &sim);
+    check_at("a/b/cpuset.memory_pressure", "1", libc::EINVAL, &sim);
+    check_at("a/b/none", "1", libc::ENOENT, &sim);
     check_read(&sim, &at("a/b/cpuset.cpus"), "1\n");
     check_read(&sim, &at("a/b/cpuset.effective_cpus"), "1\n");
 }
@@ -84,20 +86,19 @@ fn exclusive_groups_share_nothing_with_siblings() {
         .group("/a", set("0-3"), set("0"))
         .group("/b", set("2-5"), set("0"))
         .build();
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    check("cpuset.cpu_exclusive", "0", 0);
-    check("a/cpuset.cpu_exclusive", "1", libc::EACCES);
-    check("cpuset.cpu_exclusive", "1", 0);
-    check("a/cpuset.cpu_exclusive", "1", libc::EINVAL);
-    check("b/cpuset.cpus", "4-5", 0);
-    check("a/cpuset.cpu_exclusive", "1", 0);
-    check("b/cpuset.cpus", "3-5", libc::EINVAL);
-    check("cpuset.cpu_exclusive", "0", libc::EBUSY);
+    check_at("cpuset.cpu_exclusive", "0", 0, &sim);
+    check_at("a/cpuset.cpu_exclusive", "1", libc::EACCES, &sim);
+    check_at("cpuset.cpu_exclusive", "1", 0, &sim);
+    check_at("a/cpuset.cpu_exclusive", "1", libc::EINVAL, &sim);
+    check_at("b/cpuset.cpus", "4-5", 0, &sim);
+    check_at("a/cpuset.cpu_exclusive", "1", 0, &sim);
+    check_at("b/cpuset.cpus", "3-5", libc::EINVAL, &sim);
+    check_at("cpuset.cpu_exclusive", "0", libc::EBUSY, &sim);
     check_read(&sim, &at("a/cpuset.cpu_exclusive"), "1\n");
-    check("a/cpuset.sched_load_balance", "0", 0);
-    check("a/cpuset.sched_load_balance", " 1", libc::EINVAL);
-    check("a/cpuset.sched_relax_domain_level", "-1", 0);
-    check("a/cpuset.sched_relax_domain_level", "9", libc::EINVAL);
+    check_at("a/cpuset.sched_load_balance", "0", 0, &sim);
+    check_at("a/cpuset.sched_load_balance", " 1", libc::EINVAL, &sim);
+    check_at("a/cpuset.sched_relax_domain_level", "-1", 0, &sim);
+    check_at("a/cpuset.sched_relax_domain_level", "9", libc::EINVAL, &sim);
     check_read(&sim, &at("a/cpuset.sched_load_balance"), "0\n");
 }
 
@@ -107,17 +108,19 @@ fn removal_needs_an_empty_group() {
         .group("/a/b", set("1"), set("0"))
         .task(SimTask::new(500, "vm").in_group("/a/b"))
         .build();
-    let check =
-        |group: &str, expected| assert_eq!(errno(sim.remove_dir(&at(group))), expected, "{group}");
-    check("a", libc::EBUSY);
-    check("a/b", libc::EBUSY);
-    check("a/b/tasks", libc::ENOTDIR);
-    check("none", libc::ENOENT);
-    check("", libc::EBUSY);
+    check_removal("a", libc::EBUSY, &sim);
+    check_removal("a/b", libc::EBUSY, &sim);
+    check_removal("a/b/tasks", libc::ENOTDIR, &sim);
+    check_removal("none", libc::ENOENT, &sim);
+    check_removal("", libc::EBUSY, &sim);
     check_write(&sim, &at("tasks"), "500", 0);
-    check("a/b/", 0);
-    check("a", 0);
+    check_removal("a/b/", 0, &sim);
+    check_removal("a", 0, &sim);
     assert!(!sim.exists(&at("a")));
+}
+
+fn check_removal(group: &str, expected: i32, sim: &SimHost) {
+    assert_eq!(errno(sim.remove_dir(&at(group))), expected, "{group}");
 }
 
 #[test]

@@ -62,73 +62,85 @@ fn check(builder: SimBuilder, expected: i32) {
 #[test]
 fn files_appear_with_the_controller() {
     let sim = machine();
-    let has = |path: &str| sim.exists(&at(path));
-    assert!(has("cpuset.cpus.effective") && !has("cpuset.cpus") && !has("cgroup.type"));
-    assert!(has("a/cpuset.cpus") && !has("a/vm/cpuset.cpus") && has("a/vm/cgroup.type"));
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    check("a/cgroup.subtree_control", "+cpuset", 0);
+    assert!(
+        has("cpuset.cpus.effective", &sim)
+            && !has("cpuset.cpus", &sim)
+            && !has("cgroup.type", &sim)
+    );
+    assert!(
+        has("a/cpuset.cpus", &sim)
+            && !has("a/vm/cpuset.cpus", &sim)
+            && has("a/vm/cgroup.type", &sim)
+    );
+    check_at("a/cgroup.subtree_control", "+cpuset", 0, &sim);
     check_read(&sim, &at("a/cgroup.subtree_control"), "cpuset\n");
     check_read(&sim, &at("a/vm/cgroup.controllers"), "cpuset\n");
-    check("a/vm/cpuset.cpus", "1", 0);
-    check("a/cgroup.subtree_control", "+memory", libc::ENOENT);
-    check("a/cgroup.subtree_control", "+nonsense", libc::EINVAL);
-    check("a/cgroup.subtree_control", "cpuset", libc::EINVAL);
-    check("cgroup.subtree_control", "-cpuset", libc::EBUSY);
-    check("a/cgroup.subtree_control", "-cpuset", 0);
-    assert!(!has("a/vm/cpuset.cpus"));
+    check_at("a/vm/cpuset.cpus", "1", 0, &sim);
+    check_at("a/cgroup.subtree_control", "+memory", libc::ENOENT, &sim);
+    check_at("a/cgroup.subtree_control", "+nonsense", libc::EINVAL, &sim);
+    check_at("a/cgroup.subtree_control", "cpuset", libc::EINVAL, &sim);
+    check_at("cgroup.subtree_control", "-cpuset", libc::EBUSY, &sim);
+    check_at("a/cgroup.subtree_control", "-cpuset", 0, &sim);
+    assert!(!has("a/vm/cpuset.cpus", &sim));
     // The group's request was lost with the controller.
-    check("a/cgroup.subtree_control", "+cpuset", 0);
+    check_at("a/cgroup.subtree_control", "+cpuset", 0, &sim);
     check_read(&sim, &at("a/vm/cpuset.cpus"), "\n");
+}
+
+fn has(path: &str, sim: &SimHost) -> bool {
+    sim.exists(&at(path))
+}
+
+fn check_at(file: &str, value: &str, expected: i32, sim: &SimHost) {
+    check_write(sim, &at(file), value, expected);
 }
 
 #[test]
 fn processes_stay_out_of_inner_groups() {
     let sim = machine();
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    check("cgroup.subtree_control", "+memory +cpuset", 0);
+    check_at("cgroup.subtree_control", "+memory +cpuset", 0, &sim);
     sim.make_dir(&at("a/vm/inner")).unwrap();
-    check("a/vm/cgroup.subtree_control", "+memory", libc::ENOENT);
-    check("a/cgroup.subtree_control", "+memory", 0);
-    check("a/vm/cgroup.subtree_control", "+memory", libc::EBUSY);
-    check("a/cgroup.procs", "100", libc::EBUSY);
-    check("cgroup.procs", "500", 0);
-    check("a/vm/cgroup.subtree_control", "+memory", 0);
-    check("a/vm/cgroup.procs", "500", libc::EBUSY);
-    check("a/vm/inner/cgroup.procs", "500", 0);
+    check_at("a/vm/cgroup.subtree_control", "+memory", libc::ENOENT, &sim);
+    check_at("a/cgroup.subtree_control", "+memory", 0, &sim);
+    check_at("a/vm/cgroup.subtree_control", "+memory", libc::EBUSY, &sim);
+    check_at("a/cgroup.procs", "100", libc::EBUSY, &sim);
+    check_at("cgroup.procs", "500", 0, &sim);
+    check_at("a/vm/cgroup.subtree_control", "+memory", 0, &sim);
+    check_at("a/vm/cgroup.procs", "500", libc::EBUSY, &sim);
+    check_at("a/vm/inner/cgroup.procs", "500", 0, &sim);
     check_read(&sim, &at("a/vm/inner/cgroup.procs"), "500\n");
     check_read(&sim, &at("a/cgroup.events"), "populated 1\nfrozen 0\n");
-    check("a/vm/inner/cgroup.procs", "20", libc::ESRCH);
+    check_at("a/vm/inner/cgroup.procs", "20", libc::ESRCH, &sim);
 }
 
 #[test]
 fn single_threads_move_only_inside_a_threaded_subtree() {
     let sim = machine();
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
     sim.make_dir(&at("a/vm/vcpu0")).unwrap();
     check_read(&sim, &at("a/vm/vcpu0/cgroup.type"), "domain\n");
-    check("a/vm/vcpu0/cgroup.threads", "501", libc::EOPNOTSUPP);
-    check("a/vm/vcpu0/cgroup.type", "domain", libc::EINVAL);
-    check("a/vm/vcpu0/cgroup.type", "threaded", 0);
+    check_at("a/vm/vcpu0/cgroup.threads", "501", libc::EOPNOTSUPP, &sim);
+    check_at("a/vm/vcpu0/cgroup.type", "domain", libc::EINVAL, &sim);
+    check_at("a/vm/vcpu0/cgroup.type", "threaded", 0, &sim);
     check_read(&sim, &at("a/vm/cgroup.type"), "domain threaded\n");
-    check("a/cgroup.subtree_control", "+cpuset", 0);
-    check("a/vm/cgroup.subtree_control", "+cpuset", 0);
-    check("a/vm/vcpu0/cpuset.cpus", "3", 0);
-    check("a/vm/vcpu0/cgroup.threads", "501", 0);
+    check_at("a/cgroup.subtree_control", "+cpuset", 0, &sim);
+    check_at("a/vm/cgroup.subtree_control", "+cpuset", 0, &sim);
+    check_at("a/vm/vcpu0/cpuset.cpus", "3", 0, &sim);
+    check_at("a/vm/vcpu0/cgroup.threads", "501", 0, &sim);
     check_read(&sim, &at("a/vm/vcpu0/cgroup.threads"), "501\n");
     assert_eq!(errno(sim.read(&at("a/vm/vcpu0/cgroup.procs"))), libc::EOPNOTSUPP);
     check_read(&sim, &at("a/vm/cgroup.procs"), "500\n");
     assert_eq!(sim.affinity(Tid(501)).unwrap(), set("3"));
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-7"));
-    check("cgroup.threads", "501", libc::EOPNOTSUPP);
+    check_at("cgroup.threads", "501", libc::EOPNOTSUPP, &sim);
     // A group below a threaded one cannot be used until it is threaded too.
     sim.make_dir(&at("a/vm/vcpu0/deep")).unwrap();
     check_read(&sim, &at("a/vm/vcpu0/deep/cgroup.type"), "domain invalid\n");
-    check("a/vm/vcpu0/deep/cgroup.threads", "501", libc::EOPNOTSUPP);
-    check("a/vm/vcpu0/deep/cgroup.type", "threaded\n", 0);
-    check("a/vm/vcpu0/deep/cgroup.threads", "501", 0);
+    check_at("a/vm/vcpu0/deep/cgroup.threads", "501", libc::EOPNOTSUPP, &sim);
+    check_at("a/vm/vcpu0/deep/cgroup.type", "threaded\n", 0, &sim);
+    check_at("a/vm/vcpu0/deep/cgroup.threads", "501", 0, &sim);
     assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), libc::EBUSY);
     // The process leaves the subtree with all its threads.
-    check("cgroup.procs", "500", 0);
+    check_at("cgroup.procs", "500", 0, &sim);
     assert_eq!(errno(sim.remove_dir(&at("a/vm/vcpu0/deep"))), 0);
     check_read(&sim, &at("cgroup.stat"), "nr_descendants 3\nnr_dying_descendants 0\n");
 }
@@ -136,13 +148,12 @@ fn single_threads_move_only_inside_a_threaded_subtree() {
 #[test]
 fn threaded_controllers_over_tasks_make_a_thread_root() {
     let sim = machine();
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    check("a/cgroup.subtree_control", "+cpuset", 0);
-    check("a/vm/cgroup.subtree_control", "+cpuset", 0);
+    check_at("a/cgroup.subtree_control", "+cpuset", 0, &sim);
+    check_at("a/vm/cgroup.subtree_control", "+cpuset", 0, &sim);
     check_read(&sim, &at("a/vm/cgroup.type"), "domain threaded\n");
     sim.make_dir(&at("a/vm/x")).unwrap();
     check_read(&sim, &at("a/vm/x/cgroup.type"), "domain invalid\n");
-    check("a/vm/x/cgroup.procs", "500", libc::EOPNOTSUPP);
+    check_at("a/vm/x/cgroup.procs", "500", libc::EOPNOTSUPP, &sim);
 }
 
 #[test]
@@ -151,43 +162,55 @@ fn partitions_take_their_pus_or_say_why_not() {
     for group in ["b", "c"] {
         sim.make_dir(&at(group)).unwrap();
     }
-    let check = |file: &str, value: &str, expected| check_write(&sim, &at(file), value, expected);
-    let shows = |file: &str, text: &str| check_read(&sim, &at(file), &format!("{text}\n"));
-    check("b/cpuset.cpus.partition", "isolated", 0);
-    shows(
+    check_at("b/cpuset.cpus.partition", "isolated", 0, &sim);
+    check_shown(
         "b/cpuset.cpus.partition",
         "isolated invalid (cpuset.cpus and cpuset.cpus.exclusive are empty)",
+        &sim,
     );
-    check("b/cpuset.cpus", "4-7", 0);
-    shows("b/cpuset.cpus.partition", "isolated");
-    shows("cpuset.cpus.effective", "0-3");
-    shows("cpuset.cpus.isolated", "4-7");
-    shows("a/cpuset.cpus.effective", "0-3");
+    check_at("b/cpuset.cpus", "4-7", 0, &sim);
+    check_shown("b/cpuset.cpus.partition", "isolated", &sim);
+    check_shown("cpuset.cpus.effective", "0-3", &sim);
+    check_shown("cpuset.cpus.isolated", "4-7", &sim);
+    check_shown("a/cpuset.cpus.effective", "0-3", &sim);
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("0-3"));
-    check("b/cgroup.procs", "500", 0);
+    check_at("b/cgroup.procs", "500", 0, &sim);
     assert_eq!(sim.affinity(Tid(500)).unwrap(), set("4-7"));
     // A conflicting sibling invalidates it, without an error.
-    check("c/cpuset.cpus", "3-4", 0);
-    shows("b/cpuset.cpus.partition", "isolated invalid (Cpu list in cpuset.cpus not exclusive)");
-    shows("cpuset.cpus.effective", "0-7");
-    check("c/cpuset.cpus", "3", 0);
-    shows("b/cpuset.cpus.partition", "isolated");
+    check_at("c/cpuset.cpus", "3-4", 0, &sim);
+    check_shown(
+        "b/cpuset.cpus.partition",
+        "isolated invalid (Cpu list in cpuset.cpus not exclusive)",
+        &sim,
+    );
+    check_shown("cpuset.cpus.effective", "0-7", &sim);
+    check_at("c/cpuset.cpus", "3", 0, &sim);
+    check_shown("b/cpuset.cpus.partition", "isolated", &sim);
     // The root's tasks must keep a CPU.
-    check("b/cpuset.cpus", "0-2,4-7", 0);
-    shows("b/cpuset.cpus.partition", "isolated");
-    check("c/cpuset.cpus", "\n", 0);
-    check("b/cpuset.cpus", "0-7", 0);
-    shows(
+    check_at("b/cpuset.cpus", "0-2,4-7", 0, &sim);
+    check_shown("b/cpuset.cpus.partition", "isolated", &sim);
+    check_at("c/cpuset.cpus", "\n", 0, &sim);
+    check_at("b/cpuset.cpus", "0-7", 0, &sim);
+    check_shown(
         "b/cpuset.cpus.partition",
         "isolated invalid (Parent unable to distribute cpu downstream)",
+        &sim,
     );
-    check("b/cpuset.cpus.partition", "nonsense", libc::EINVAL);
-    check("b/cpuset.cpus.partition", "member", 0);
-    shows("b/cpuset.cpus.partition", "member");
-    check("a/cgroup.subtree_control", "+cpuset", 0);
-    check("a/vm/cpuset.cpus", "1", 0);
-    check("a/vm/cpuset.cpus.partition", "root\n", 0);
-    shows("a/vm/cpuset.cpus.partition", "root invalid (Parent is not a partition root)");
-    check("a/cpuset.cpus.exclusive", "1", 0);
-    check("b/cpuset.cpus.exclusive", "1-2", libc::EINVAL);
+    check_at("b/cpuset.cpus.partition", "nonsense", libc::EINVAL, &sim);
+    check_at("b/cpuset.cpus.partition", "member", 0, &sim);
+    check_shown("b/cpuset.cpus.partition", "member", &sim);
+    check_at("a/cgroup.subtree_control", "+cpuset", 0, &sim);
+    check_at("a/vm/cpuset.cpus", "1", 0, &sim);
+    check_at("a/vm/cpuset.cpus.partition", "root\n", 0, &sim);
+    check_shown(
+        "a/vm/cpuset.cpus.partition",
+        "root invalid (Parent is not a partition root)",
+        &sim,
+    );
+    check_at("a/cpuset.cpus.exclusive", "1", 0, &sim);
+    check_at("b/cpuset.cpus.exclusive", "1-2", libc::EINVAL, &sim);
+}
+
+fn check_shown(file: &str, text: &str, sim: &SimHost) {
+    check_read(sim, &at(file), &format!("{text}\n"));
 }

@@ -249,16 +249,17 @@ struct Kept {
 
 impl Kept {
     fn from_study(study: &Study) -> Self {
-        let of = |kind: PlotKind| {
-            let plots = study.plots.iter().filter(|plot| plot.kind == kind);
-            plots.map(|plot| plot.selection.figure.clone()).collect()
-        };
         Self {
-            pooled: of(PlotKind::Percentiles),
-            sequences: of(PlotKind::Sequence),
+            pooled: figures_of(PlotKind::Percentiles, study),
+            sequences: figures_of(PlotKind::Sequence, study),
             statistics: statistics::wanted_statistics(study),
         }
     }
+}
+
+fn figures_of(kind: PlotKind, study: &Study) -> BTreeSet<String> {
+    let plots = study.plots.iter().filter(|plot| plot.kind == kind);
+    plots.map(|plot| plot.selection.figure.clone()).collect()
 }
 
 /// The figures of a trial: the samples of all CPUs with the same labels are one figure.

@@ -431,12 +431,6 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
 }
 
 fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Fault> {
-    let count = |least: f64| match level.number() {
-        Some(number) if number >= least && number.fract() == 0.0 && number <= 1e6 => Ok(()),
-        Some(_) | None => {
-            Err(Fault::new(at, format!("{} is not a whole number of at least {least}", level.text)))
-        }
-    };
     match acts {
         FactorEffect::Variable | FactorEffect::Knob(_) => Ok(()),
         FactorEffect::Strategy => one_of(level, at, "strategy", &STRATEGY_NAMES),
@@ -450,7 +444,7 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
         | FactorEffect::Threads
         | FactorEffect::Vcpus
         | FactorEffect::Neighbours
-        | FactorEffect::Machines => count(1.0),
+        | FactorEffect::Machines => require_count(1.0, at, level),
         FactorEffect::Speed => match level.number() {
             Some(number) if number > 0.0 && number <= 1.0 => Ok(()),
             Some(_) | None => {
@@ -469,7 +463,7 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
             one_of(level, at, "accelerator", &[NATIVE, "kvm", "tcg", "tcg-single"])
         }
         FactorEffect::MemoryNode if matches!(level.text.as_str(), "any" | "near" | "far") => Ok(()),
-        FactorEffect::MemoryNode => count(0.0),
+        FactorEffect::MemoryNode => require_count(0.0, at, level),
         FactorEffect::Emulator => {
             one_of(level, at, "place of an emulator", &["usual", "real-time", "apart"])
         }
@@ -482,6 +476,15 @@ fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Faul
         }
         FactorEffect::PageTableLevels => {
             one_of(level, at, "number of page-table levels", &[AS_IS, "4", "5"])
+        }
+    }
+}
+
+fn require_count(least: f64, at: usize, level: &Level) -> Result<(), Fault> {
+    match level.number() {
+        Some(number) if number >= least && number.fract() == 0.0 && number <= 1e6 => Ok(()),
+        Some(_) | None => {
+            Err(Fault::new(at, format!("{} is not a whole number of at least {least}", level.text)))
         }
     }
 }

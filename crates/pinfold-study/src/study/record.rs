@@ -275,10 +275,7 @@ impl Loaded {
             }
         }
         let cells = Cells::new(&study, &self.facts)?.all;
-        let rows = |study: &Study, cells: &[super::cells::Cell]| -> Vec<_> {
-            cells.iter().map(|cell| StudyCell { skipped: None, ..row_of(study, cell) }).collect()
-        };
-        if rows(&study, &cells) != rows(&self.study, &self.cells.all) {
+        if rows_of(&study, &cells) != rows_of(&self.study, &self.cells.all) {
             return Err(refuse_changed("cells"));
         }
         Ok(Self { study, is_shown_as_another: true, ..self })
@@ -300,6 +297,10 @@ impl Loaded {
              new store",
         ))
     }
+}
+
+fn rows_of(study: &Study, cells: &[super::cells::Cell]) -> Vec<StudyCell> {
+    cells.iter().map(|cell| StudyCell { skipped: None, ..row_of(study, cell) }).collect()
 }
 
 fn refuse_changed(what: &str) -> RunError {

@@ -31,33 +31,37 @@ fn cpusets_and_partitions() {
     let v1 = [("/proc/self/mountinfo", V1), ("/proc/self/cgroup", "3:cpuset:/\n1:cpu:/\n")];
     let v2 = [("/proc/self/mountinfo", V2), ("/proc/self/cgroup", "0::/\n")];
     let has = ("/sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory");
-    let with = |base: &[(&'static str, &'static str)], more: &[(&'static str, &'static str)]| {
-        [base, more].concat()
-    };
-    check("cgroup cpuset", &with(&v1, &[status(ROOT)]), Verdict::Yes, "v1");
-    check("cgroup cpuset", &with(&v1, &[status(USER)]), Verdict::Partly, "needs root");
-    check("cgroup cpuset", &with(&v2, &[status(ROOT), has]), Verdict::Yes, "v2");
+    check("cgroup cpuset", &with_more(&v1, &[status(ROOT)]), Verdict::Yes, "v1");
+    check("cgroup cpuset", &with_more(&v1, &[status(USER)]), Verdict::Partly, "needs root");
+    check("cgroup cpuset", &with_more(&v2, &[status(ROOT), has]), Verdict::Yes, "v2");
     check("cgroup cpuset", &[], Verdict::Partly, "not known");
-    check("cgroups", &with(&v1, &[]), Verdict::Partly, "not there: memory, io, freezer");
+    check("cgroups", &with_more(&v1, &[]), Verdict::Partly, "not there: memory, io, freezer");
     check(
         "cgroups",
-        &with(&v2, &[has]),
+        &with_more(&v2, &[has]),
         Verdict::Yes,
         "cpuset v2, cpu v2, memory v2, io v2, freezer v2",
     );
     check(
         "isolated partitions",
-        &with(&v2, &[has, release("6.1.0-18-amd64")]),
+        &with_more(&v2, &[has, release("6.1.0-18-amd64")]),
         Verdict::Yes,
         "6.1.0",
     );
     check(
         "isolated partitions",
-        &with(&v2, &[has, release("5.15.0")]),
+        &with_more(&v2, &[has, release("5.15.0")]),
         Verdict::No,
         "older than 6.1",
     );
-    check("isolated partitions", &with(&v1, &[release("6.18.0")]), Verdict::No, "cgroup v1");
+    check("isolated partitions", &with_more(&v1, &[release("6.18.0")]), Verdict::No, "cgroup v1");
+}
+
+fn with_more(
+    base: &[(&'static str, &'static str)],
+    more: &[(&'static str, &'static str)],
+) -> Vec<(&'static str, &'static str)> {
+    [base, more].concat()
 }
 
 fn status(text: &'static str) -> (&'static str, &'static str) {
@@ -84,17 +88,18 @@ fn real_time() {
     run(USER, "0", None, Verdict::No, "neither");
     run(USER, "95", None, Verdict::Yes, "RLIMIT_RTPRIO of 95");
     run(USER, "unlimited", None, Verdict::Yes, "RLIMIT_RTPRIO of 99");
-    let throttle = |runtime, expected, part| {
-        let files = [
-            ("/proc/sys/kernel/sched_rt_runtime_us", runtime),
-            ("/proc/sys/kernel/sched_rt_period_us", "1000000\n"),
-        ];
-        check("real-time throttle", &files, expected, part);
-    };
-    throttle("950000\n", Verdict::Yes, "95 %");
-    throttle("-1\n", Verdict::Partly, "switched off");
-    throttle("0\n", Verdict::No, "no runtime");
-    throttle("x\n", Verdict::Partly, "cannot parse");
+    check_throttle("950000\n", Verdict::Yes, "95 %");
+    check_throttle("-1\n", Verdict::Partly, "switched off");
+    check_throttle("0\n", Verdict::No, "no runtime");
+    check_throttle("x\n", Verdict::Partly, "cannot parse");
+}
+
+fn check_throttle(runtime: &'static str, expected: Verdict, part: &str) {
+    let files = [
+        ("/proc/sys/kernel/sched_rt_runtime_us", runtime),
+        ("/proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+    ];
+    check("real-time throttle", &files, expected, part);
 }
 
 fn limits(priority: &str) -> String {
@@ -103,7 +108,6 @@ fn limits(priority: &str) -> String {
 
 #[test]
 fn observing() {
-    let paranoid = |level| ("/proc/sys/kernel/perf_event_paranoid", level);
     let pmu = ("/sys/bus/event_source/devices/cpu", "");
     let (root, user) = (("/proc/self/status", ROOT), ("/proc/self/status", USER));
     check("perf events", &[paranoid("2"), pmu, user], Verdict::Yes, "own threads");
@@ -120,6 +124,10 @@ fn observing() {
     check("BPF", &[disabled, btf, root], Verdict::Yes, "BTF");
     check("BPF", &[disabled, btf, user], Verdict::No, "may not load");
     check("BPF", &[disabled, root], Verdict::Partly, "without kernel type information");
+}
+
+fn paranoid(level: &'static str) -> (&'static str, &'static str) {
+    ("/proc/sys/kernel/perf_event_paranoid", level)
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn what_cannot_be_read_is_partly_with_the_reason() {
 #[test]
 fn releases() {
     fn check(text: &str, version: std::option::Option<(u32, u32)>) {
-        assert_eq!(version_of(text), version, "{text}")
+        assert_eq!(version_of(text), version, "{text}");
     }
 
     check("6.18.44-fc-v595", Some((6, 18)));
@@ -258,7 +266,6 @@ fn module(path: &'static str) -> (&'static str, &'static str) {
 
 #[test]
 fn what_makes_a_host_answer_late() {
-    let ksm = |value| ("/sys/kernel/mm/ksm/run", value);
     check("KSM off", &[ksm("0\n")], Verdict::Yes, "not merged");
     check("KSM off", &[ksm("1\n")], Verdict::No, "merged");
     check("KSM off", &[ksm("2\n")], Verdict::Yes, "not merged");
@@ -331,6 +338,10 @@ fn what_schedules_the_host_and_its_guests() {
         Verdict::Partly,
         "scheduler lavd is enabled",
     );
+}
+
+fn ksm(value: &'static str) -> (&'static str, &'static str) {
+    ("/sys/kernel/mm/ksm/run", value)
 }
 
 fn file(idle: &str, name: &str) -> String {

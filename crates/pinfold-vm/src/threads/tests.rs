@@ -216,7 +216,7 @@ fn read_accelerator(tree: &SnapshotHost) -> Option<Accelerator> {
 #[test]
 fn refuses_what_is_no_virtual_machine() {
     fn check(error: VmError, expected: &str) {
-        assert_eq!(error.to_string(), expected)
+        assert_eq!(error.to_string(), expected);
     }
 
     let mut tree = host(&[(101, "qemu-system-x86")], &[]);
@@ -283,8 +283,6 @@ fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
     }
 
     let tree = host_with_init();
-    let not_its_own =
-        |tid| format!("QEMU's monitor reports thread {tid}, which does not belong to process 100");
     check(&tree, 1, Some(QEMU.0), &not_its_own(1));
     check(&tree, 555, Some(QEMU.0), &not_its_own(555));
     // The socket was created by init, which is no machine, or by a process that has ended.
@@ -292,6 +290,10 @@ fn a_qemu_that_was_taken_over_cannot_pass_another_process_off_as_its_machine() {
         check(&tree, 1, peer, "process 1 is not QEMU: it runs systemd");
         check(&tree, 555, peer, "there is no process 555");
     }
+}
+
+fn not_its_own(tid: u32) -> String {
+    format!("QEMU's monitor reports thread {tid}, which does not belong to process 100")
 }
 
 #[test]

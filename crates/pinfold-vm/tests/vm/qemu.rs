@@ -330,8 +330,8 @@ fn distinguishes_a_busy_socket_from_a_dead_one() {
 #[test]
 fn joins_a_virtual_machine_by_the_users_own_socket() {
     let Some(folder) = folder() else { return };
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (qmp, human) = (path("qmp"), path("human"));
+    let [qmp, human] =
+        ["qmp", "human"].map(|name: &str| folder.path().join(name).to_str().unwrap().to_owned());
     let line = format!(
         "-accel tcg,thread=multi -smp 2 -S -qmp unix:{qmp},server=on,wait=off -monitor unix:{human},server=on,wait=off"
     );

@@ -91,17 +91,20 @@ fn of_capture(found: &[Capability]) -> (Tone, String) {
 
 /// Whether `pinfold tune` can run, and how many other capabilities there are.
 pub fn answer(found: &[Capability]) -> (Tone, String) {
-    let of = |verdict: Verdict| found.iter().filter(|one| one.verdict == verdict).count();
     let counts = format!(
         "of {} capabilities {} are available, {} partly, {} not",
         found.len(),
-        of(Verdict::Yes),
-        of(Verdict::Partly),
-        of(Verdict::No)
+        count_of(Verdict::Yes, found),
+        count_of(Verdict::Partly, found),
+        count_of(Verdict::No, found)
     );
     if !can_run_main_job(found) {
         return (Tone::Bad, format!("pinfold tune cannot run here; {counts}"));
     }
-    let tone = if of(Verdict::Yes) == found.len() { Tone::Good } else { Tone::Mixed };
+    let tone = if count_of(Verdict::Yes, found) == found.len() { Tone::Good } else { Tone::Mixed };
     (tone, format!("pinfold tune can run here; {counts}"))
+}
+
+fn count_of(verdict: Verdict, found: &[Capability]) -> usize {
+    found.iter().filter(|one| one.verdict == verdict).count()
 }

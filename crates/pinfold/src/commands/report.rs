@@ -38,12 +38,11 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
 
 /// The runs, one line each.
 fn list(store: &Store) -> Result<(), Failure> {
-    let failed = |e: StoreError| Failure::from_error(Exit::Input, &e, e.hint());
     let mut table = screen::rows();
     table.set_header(["run", "kind", "begun", "starts", "state", "host", "accelerator"]);
-    for id in store.runs().map_err(failed)? {
-        let run = store.run(id).map_err(failed)?;
-        let starts = store.starts(id).map_err(failed)?.len();
+    for id in store.runs().map_err(store_failure)? {
+        let run = store.run(id).map_err(store_failure)?;
+        let starts = store.starts(id).map_err(store_failure)?.len();
         let state = match run.finished_unix_s {
             Some(_) => "finished".to_owned(),
             None => format!("interrupted: --resume {id}"),
@@ -60,6 +59,10 @@ fn list(store: &Store) -> Result<(), Failure> {
     }
     data(&screen::draw_table(table, 3..4));
     Ok(())
+}
+
+fn store_failure(e: StoreError) -> Failure {
+    Failure::from_error(Exit::Input, &e, e.hint())
 }
 
 fn last_run(store: &Store, path: &str) -> Result<RunId, Failure> {

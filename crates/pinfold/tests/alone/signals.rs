@@ -199,18 +199,21 @@ impl TestMachine {
                 ended || self.is_ready(&long.ready, child.pid())
             })
         });
-        let log = || files::read_text(&self.file("log")).unwrap_or_default();
         if ended {
-            skip(format!("{}: {}", long.name, log().replace('\n', " ")));
+            skip(format!("{}: {}", long.name, self.log().replace('\n', " ")));
             return None;
         }
-        assert!(is_ready, "{} is not at work: {}", long.name, log());
+        assert!(is_ready, "{} is not at work: {}", long.name, self.log());
         let mut pids: BTreeSet<Tid> = self.started().into_keys().collect();
         pids.extend(self.qemu.as_ref().map(Child::pid));
         child.signal(signal).expect("it runs");
         let status = child.wait_for(&SystemClock, MINUTE_NS).expect("its state");
-        assert!(status.is_some(), "{} goes on after {signal:?}: {}", long.name, log());
+        assert!(status.is_some(), "{} goes on after {signal:?}: {}", long.name, self.log());
         Some(pids)
+    }
+
+    fn log(&self) -> String {
+        files::read_text(&self.file("log")).unwrap_or_default()
     }
 
     /// Ends a command by each signal, and says what was left.

@@ -48,9 +48,12 @@ impl Platform {
         let words = ["emulate", "exec", "bare", "--", "sh", "-c", &script];
         let command = self.sandbox.spawn(&words).die_with_parent(true).own_group();
         let command = command.start().expect("it starts");
-        let pid = || files::read_text(&self.sandbox.path("pid")).ok()?.trim().parse().ok().map(Tid);
-        assert!(until(|| pid().is_some()), "the command has begun");
-        (command, pid().expect("a number"))
+        assert!(until(|| self.pid().is_some()), "the command has begun");
+        (command, self.pid().expect("a number"))
+    }
+
+    fn pid(&self) -> Option<Tid> {
+        files::read_text(&self.sandbox.path("pid")).ok()?.trim().parse().ok().map(Tid)
     }
 }
 

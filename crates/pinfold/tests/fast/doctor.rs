@@ -10,16 +10,11 @@ fn a_captured_machine_is_looked_at() {
     let file = sandbox.write("host.capture", sandbox.print(&["topo", "--capture"]));
     let output = sandbox.run(&["doctor", "--input", &file, "--json"]).expect_success();
     let found: Value = output.json();
-    let why = |name: &str| {
-        let rows = found["capabilities"].as_array().expect("rows");
-        let row = rows.iter().find(|row| row["name"] == name).expect("a row");
-        row["why"].as_str().expect("a reason").to_owned()
-    };
     for answered in ["IOMMU groups", "VFIO", "KSM off", "swap off", "C-states", "halt polling"] {
-        assert_ne!(why(answered), "not in the capture", "{answered}");
+        assert_ne!(why_of(answered, &found), "not in the capture", "{answered}");
     }
-    assert_ne!(why("no BPF scheduler"), "not in the capture");
-    assert_eq!(why("QEMU"), "not in the capture");
+    assert_ne!(why_of("no BPF scheduler", &found), "not in the capture");
+    assert_eq!(why_of("QEMU", &found), "not in the capture");
 
     // A capture says nothing of QEMU, so it cannot say that `tune` runs.
     let answer = sandbox.run(&["doctor", "--input", &file]).stdout_text();
@@ -29,6 +24,12 @@ fn a_captured_machine_is_looked_at() {
     );
 
     sandbox.refuse(&["doctor", "--input", "core:4 pu:2"], 2, "pinfold topo --capture");
+}
+
+fn why_of(name: &str, found: &Value) -> String {
+    let rows = found["capabilities"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["name"] == name).expect("a row");
+    row["why"].as_str().expect("a reason").to_owned()
 }
 
 /// The rows of a capture are those of its files, whatever this machine has; rows that only the
@@ -50,10 +51,6 @@ fn rows_are_decided_by_the_capture() {
             .map(|row: &Value| (text(row, "name"), text(row, "verdict"), text(row, "why")))
             .collect()
     };
-    let of = |rows: &[(String, String, String)], name: &str| {
-        let row = rows.iter().find(|row| row.0 == name).expect("a row");
-        (row.1.clone(), row.2.clone())
-    };
     let quiet = rows(&|tree| {
         tree.insert_file(&paths::ksm_run(), "0\n");
         tree.insert_file(&paths::swaps(), "Filename Type Size Used Priority\n");
@@ -73,20 +70,25 @@ fn rows_are_decided_by_the_capture() {
         ("swap off", ("yes", "partly")),
         ("no BPF scheduler", ("yes", "partly")),
     ] {
-        let found = (of(&quiet, name).0, of(&busy, name).0);
+        let found = (verdict_of(&quiet, name).0, verdict_of(&busy, name).0);
         assert_eq!((found.0.as_str(), found.1.as_str()), verdicts, "{name}");
     }
-    assert!(of(&busy, "no BPF scheduler").1.contains("scx_lavd"), "{busy:?}");
+    assert!(verdict_of(&busy, "no BPF scheduler").1.contains("scx_lavd"), "{busy:?}");
     let not_known: Vec<&str> =
         busy.iter().filter(|row| row.2 == "not in the capture").map(|row| row.0.as_str()).collect();
     for live_only in ["QEMU", "KVM", "libvirt"] {
         assert!(not_known.contains(&live_only), "{live_only}: {not_known:?}");
-        assert_eq!(of(&busy, live_only).0, "partly");
+        assert_eq!(verdict_of(&busy, live_only).0, "partly");
     }
     let text = sandbox.run(&["doctor", "--input", &file]).stdout_text();
     let decided =
         format!("it decides {} of {} capabilities: ", busy.len() - not_known.len(), busy.len());
     assert!(text.contains(&decided) && !text.contains("can run here"), "{text}");
+}
+
+fn verdict_of(rows: &[(String, String, String)], name: &str) -> (String, String) {
+    let row = rows.iter().find(|row| row.0 == name).expect("a row");
+    (row.1.clone(), row.2.clone())
 }
 
 fn text(row: &Value, key: &str) -> String {

@@ -181,11 +181,10 @@ fn commands_in_80_columns_are_the_same_as_in_wide_lines() {
         format!("--state-dir {state} status"),
         format!("--state-dir {state} undo 7-1"),
     ] {
-        let said = |columns: u32| {
+        let [wide, narrow] = [1000, 80].map(|columns: u32| {
             let answer = shell(&format!("COLUMNS={columns} pinfold {line}"));
             format!("{}\n{}", answer.stdout, answer.stderr)
-        };
-        let (wide, narrow) = (said(1000), said(80));
+        });
         let narrow_words: Vec<Vec<String>> = {
             let joined = narrow.replace("\\\n", " ");
             let lines = joined.lines().map(|line| words_of(line.trim()));

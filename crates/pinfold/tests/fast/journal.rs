@@ -201,18 +201,19 @@ fn only_what_is_left_behind_is_undone_by_that_name() {
 #[test]
 fn undo_of_all_reverts_the_newest_first_and_ends_with_5_over_a_damaged_journal() {
     let journals = TestJournals::new();
-    let at = |id: &str, second: &str| {
-        HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
-    };
-    journals.put("1-1", &format!("{}\n{STEP}\n", at("1-1", "1770000001")));
-    journals.put("3-3", &format!("{}\n{STEP}\n", at("3-3", "1770000003")));
-    journals.put("2-2", &format!("{}\n{STEP}\n", at("2-2", "1770000002")));
+    journals.put("1-1", &format!("{}\n{STEP}\n", header_at("1-1", "1770000001")));
+    journals.put("3-3", &format!("{}\n{STEP}\n", header_at("3-3", "1770000003")));
+    journals.put("2-2", &format!("{}\n{STEP}\n", header_at("2-2", "1770000002")));
     journals.put("4-4", &format!("{HEADER}\nnonsense\n"));
     let said = journals.pinfold(&["undo", "--all"]).expect_code(5);
     assert!(said.contains("cannot parse line 2"), "{said}");
     let places = ["3-3 (", "2-2 (", "1-1 ("].map(|id| said.find(id).expect(id));
     assert!(places.is_sorted(), "{said}");
     assert_eq!(journals.pinfold(&["undo", "4-4"]).status.code(), Some(5));
+}
+
+fn header_at(id: &str, second: &str) -> String {
+    HEADER.replace("\"7-9\"", &format!("{id:?}")).replace("1770000000", second)
 }
 
 /// A name selects all placements of one machine, and is refused where two machines have it.

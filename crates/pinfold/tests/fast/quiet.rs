@@ -22,16 +22,17 @@ fn the_plan_of_jobs_has_the_profile_and_cores_of_their_own() {
 fn bad_input_is_refused_before_anything_changes() {
     let sandbox = Sandbox::new();
     let state = sandbox.root();
-    let check = |words: &[&str], code: i32, said: &str| {
-        let words = [&["--state-dir", &state, "quiet"], words].concat();
-        let text = pinfold(words).expect_code(code);
-        assert!(text.contains(said), "{text}");
-    };
-    check(&["--job", "ls"], 2, "--job: \"ls\" is not written NAME: COMMAND");
-    check(&["--job", "a: true", "--job", "a: true"], 2, "--job: a is given twice");
-    check(&["--job", "a:"], 2, "no command was given");
-    check(&["--profile", "latensy", "--dry-run", "--", "true"], 2, "did you mean latency?");
-    check(&["--", "no-such-benchmark"], 127, "no-such-benchmark");
+    check(&["--job", "ls"], 2, "--job: \"ls\" is not written NAME: COMMAND", &state);
+    check(&["--job", "a: true", "--job", "a: true"], 2, "--job: a is given twice", &state);
+    check(&["--job", "a:"], 2, "no command was given", &state);
+    check(&["--profile", "latensy", "--dry-run", "--", "true"], 2, "did you mean latency?", &state);
+    check(&["--", "no-such-benchmark"], 127, "no-such-benchmark", &state);
+}
+
+fn check(words: &[&str], code: i32, said: &str, state: &str) {
+    let words = [&["--state-dir", state, "quiet"], words].concat();
+    let text = pinfold(words).expect_code(code);
+    assert!(text.contains(said), "{text}");
 }
 
 #[test]

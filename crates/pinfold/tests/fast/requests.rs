@@ -79,19 +79,32 @@ fn what_is_wrong_is_reported_with_its_place() {
         "[[group]]\nname = \"a\"\ncores = 1\n[[group]]\nname = \"b\"\ncores = 40\n",
         "request.toml: line 6, column 9: vnodes gives at most",
     );
-    let check = |flags: &[&str], reported: &str| {
-        let mut arguments = vec!["plan", "--strategy", "auto", "--input", &input];
-        arguments.extend(flags);
-        let (_, said) = expect(2, &arguments);
-        assert!(said.contains(reported), "{said}");
-    };
-    check(&["--vm", "name=a,vcpus=0"], "--vm: vcpus: 0 is not a number of at least 1");
-    check(&["--free", "all"], "--free: \"all\" is not a number of CPUs");
-    check(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with");
-    check(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml");
+    check_flags(
+        &["--vm", "name=a,vcpus=0"],
+        "--vm: vcpus: 0 is not a number of at least 1",
+        &input,
+    );
+    check_flags(&["--free", "all"], "--free: \"all\" is not a number of CPUs", &input);
+    check_flags(&["--vm", "name=a", "--vcpus", "2"], "cannot be used with", &input);
+    check_flags(&["--request", "/nonexistent/request.toml"], "/nonexistent/request.toml", &input);
     let two = ["--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1", "--emit"];
-    check(&[&two[..], &["libvirt", "--vnode", "c"]].concat(), "the plan does not contain \"c\"");
-    check(&[&two[..], &["cmdline", "--vnode", "a"]].concat(), "describes the whole host");
+    check_flags(
+        &[&two[..], &["libvirt", "--vnode", "c"]].concat(),
+        "the plan does not contain \"c\"",
+        &input,
+    );
+    check_flags(
+        &[&two[..], &["cmdline", "--vnode", "a"]].concat(),
+        "describes the whole host",
+        &input,
+    );
+}
+
+fn check_flags(flags: &[&str], reported: &str, input: &str) {
+    let mut arguments = vec!["plan", "--strategy", "auto", "--input", input];
+    arguments.extend(flags);
+    let (_, said) = expect(2, &arguments);
+    assert!(said.contains(reported), "{said}");
 }
 
 /// Every format: a text for each machine under its name, and each alone as it stands there.

@@ -128,11 +128,6 @@ fn without_a_width_only_sentences_are_wider_than_80_columns() {
         let known = run(&["COLUMNS=80"], arguments);
         for variables in [&[][..], &["COLUMNS=0"]] {
             let output = run(variables, arguments);
-            // A command on lines of its own has no backticks, and a backslash where it is broken.
-            let flat = |text: String| {
-                let text = text.replace(" \\\n", " ").replace('`', "");
-                text.split_whitespace().collect::<Vec<_>>().join(" ")
-            };
             assert_eq!(
                 flat(output.stdout_text() + &output.stderr_text()),
                 flat(known.stdout_text() + &known.stderr_text()),
@@ -147,6 +142,12 @@ fn without_a_width_only_sentences_are_wider_than_80_columns() {
             }
         }
     }
+}
+
+/// A command on lines of its own has no backticks, and a backslash where it is broken.
+fn flat(text: String) -> String {
+    let text = text.replace(" \\\n", " ").replace('`', "");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -296,13 +297,14 @@ fn a_variable_that_no_option_has_is_reported() {
 
 #[test]
 fn what_cannot_be_meant_says_what_can() {
-    let said = |arguments: &[&str]| {
-        let output = run(&[], arguments);
-        assert!(!output.status.success(), "{arguments:?}");
-        output.stderr_text()
-    };
-    assert!(said(&["plan", "--vcpus", "0"]).contains("has at least one vCPU"));
-    assert!(said(&["run", "--", "ls"]).contains("run --cores 1 -- ls"));
+    assert!(said_of_failure(&["plan", "--vcpus", "0"]).contains("has at least one vCPU"));
+    assert!(said_of_failure(&["run", "--", "ls"]).contains("run --cores 1 -- ls"));
+}
+
+fn said_of_failure(arguments: &[&str]) -> String {
+    let output = run(&[], arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    output.stderr_text()
 }
 
 #[test]

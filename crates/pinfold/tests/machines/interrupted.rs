@@ -156,11 +156,6 @@ fn a_plan_that_is_replaced_stays_or_the_next_one_does() {
 
 /// Kills of the second apply and of an undo.
 fn kills_are_named_and_undone(scene: &TestMachine, first: &[&str], second: &[&str]) {
-    let left = || {
-        scene.is_broken_off();
-        scene.run(&["undo", "--left"]).expect_success();
-        scene.masks()
-    };
     scene.run(&["undo", &scene.name]).expect_success();
     let before = scene.masks();
     for nth in 1..4 {
@@ -168,11 +163,17 @@ fn kills_are_named_and_undone(scene: &TestMachine, first: &[&str], second: &[&st
         // It inherits a mask of the first plan.
         scene.add_iothread(nth);
         scene.signaled("KILL", "sched_setaffinity", nth, second);
-        assert_eq!(left(), before, "killed at {nth}");
+        assert_eq!(left_masks(scene), before, "killed at {nth}");
     }
     assert!(scene.run(first).status.success());
     scene.signaled("KILL", "sched_setaffinity", 2, &["undo", &scene.name]);
-    assert_eq!(left(), before);
+    assert_eq!(left_masks(scene), before);
+}
+
+fn left_masks(scene: &TestMachine) -> BTreeSet<CpuSet> {
+    scene.is_broken_off();
+    scene.run(&["undo", "--left"]).expect_success();
+    scene.masks()
 }
 
 #[test]

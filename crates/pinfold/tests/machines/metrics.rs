@@ -166,15 +166,12 @@ fn prometheus_scrapes_a_watched_machine() {
         "--log.level=error".to_owned(),
     ];
     let _prometheus = start_quietly(Spawn::new("prometheus").args(words));
-    let count = |query: &str, expected: usize| {
-        assert!(until(|| series(port, query) == expected), "{query}: {}", series(port, query));
-    };
-    count("up{job=\"pinfold\"} == 1", 1);
-    count("pinfold_vm_info{strategy=\"compact\"}", 1);
-    count("pinfold_vcpu_ready_seconds_total", 2);
-    count("pinfold_pool_cpus", 3);
+    count("up{job=\"pinfold\"} == 1", 1, port);
+    count("pinfold_vm_info{strategy=\"compact\"}", 1, port);
+    count("pinfold_vcpu_ready_seconds_total", 2, port);
+    count("pinfold_pool_cpus", 3, port);
     // Some scrapes later a rate has its values.
-    count("rate(pinfold_thread_run_seconds_total{role=\"vcpu\"}[1m])", 1);
+    count("rate(pinfold_thread_run_seconds_total{role=\"vcpu\"}[1m])", 1, port);
     // None of the queries is an error; those without values are about quotas and gaps.
     let empty: Vec<String> =
         expressions().into_iter().filter(|query| series(port, query) == 0).collect();
@@ -182,4 +179,8 @@ fn prometheus_scrapes_a_watched_machine() {
         empty.iter().all(|query| query.contains("throttled") || query.contains("gap")),
         "{empty:?}"
     );
+}
+
+fn count(query: &str, expected: usize, port: u16) {
+    assert!(until(|| series(port, query) == expected), "{query}: {}", series(port, query));
 }

@@ -229,23 +229,25 @@ fn the_hook_refuses_plans_that_others_can_write() {
     let sandbox = Sandbox::new();
     let root = sandbox.root();
     let plan = format!("{root}/plans/vm1.json");
-    let sh = |line: &str| {
-        let line = format!("cd '{root}' && {line}");
-        assert!(run("sh", ["-c", &line]).status.success());
-    };
     let xml = "<domain><name>vm1</name><uuid>0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10</uuid></domain>";
     files::write_atomic(&format!("{root}/domain.xml"), xml.as_bytes()).expect("written");
-    sh("mkdir -m 0755 plans && echo '{}' > plans/vm1.json && chmod 644 plans/vm1.json");
+    sh("mkdir -m 0755 plans && echo '{}' > plans/vm1.json && chmod 644 plans/vm1.json", &root);
     let said = hook(&root);
     assert!(said.contains("plans/vm1.json: ") && !said.contains("others"), "it is read: {said}");
-    sh("chmod 666 plans/vm1.json");
+    sh("chmod 666 plans/vm1.json", &root);
     assert_parts(&hook(&root), &["vm1.json: can be written by others"]);
     // A link into a folder of somebody else's, say.
     sh(
         "chmod 600 plans/vm1.json && mv plans/vm1.json home.json && ln -s ../home.json plans/vm1.json",
+        &root,
     );
     assert_parts(&hook(&root), &["vm1.json: is a link"]);
     assert!(files::exists(&plan), "it is left there");
-    sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans");
+    sh("rm plans/vm1.json && mv home.json plans/vm1.json && chmod 777 plans", &root);
     assert_parts(&hook(&root), &["plans: can be written by others"]);
+}
+
+fn sh(line: &str, root: &str) {
+    let line = format!("cd '{root}' && {line}");
+    assert!(run("sh", ["-c", &line]).status.success());
 }

@@ -59,8 +59,15 @@ impl TestMachine {
     }
 
     fn reported(&self, words: &str) {
-        let text = || files::read_text(&self.path("said")).unwrap_or_default();
-        assert!(until(|| text().contains(words)), "waited in vain for {words} in:\n{}", text());
+        assert!(
+            until(|| self.said_text().contains(words)),
+            "waited in vain for {words} in:\n{}",
+            self.said_text()
+        );
+    }
+
+    fn said_text(&self) -> String {
+        files::read_text(&self.path("said")).unwrap_or_default()
     }
 
     fn vcpu(&self) -> Tid {
@@ -142,15 +149,16 @@ fn grows_and_shrinks(scene: &TestMachine, vcpu: Tid) -> CpuSet {
 /// docs/specs/acpi_cpu_hotplug: the number of the CPU, then the command. The first write switches
 /// from the old interface, which cannot unplug.
 fn eject(qmp: &mut Qmp, vcpu: u32) {
-    let mut write = |words: String| {
-        let line = json!({"command-line": format!("o/{words}")});
-        qmp.execute("human-monitor-command", Some(line)).expect("HMP");
-    };
-    write("b 0xcd8 0".to_owned());
-    write(format!("w 0xcd8 {vcpu}"));
+    write_hmp("b 0xcd8 0".to_owned(), qmp);
+    write_hmp(format!("w 0xcd8 {vcpu}"), qmp);
     let id = json!({"id": format!("c{vcpu}")});
     qmp.execute("device_del", Some(id)).expect("the guest is asked");
     let line = json!({"command-line": "o/b 0xcdc 8"});
+    qmp.execute("human-monitor-command", Some(line)).expect("HMP");
+}
+
+fn write_hmp(words: String, qmp: &mut Qmp) {
+    let line = json!({"command-line": format!("o/{words}")});
     qmp.execute("human-monitor-command", Some(line)).expect("HMP");
 }
 

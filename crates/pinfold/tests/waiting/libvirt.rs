@@ -345,24 +345,23 @@ fn the_hook_plans_a_domain_when_libvirt_starts_or_finds_it() {
     // As the user that the daemon runs as.
     let owner = run("stat", ["-c", "%u:%g", &format!("{}/libvirt", root(&daemon))]).stdout_text();
     run("chown", [owner.trim(), &file]).expect_success();
-    let log = |daemon: &Daemon| files::read_text(&format!("{}/hook.log", root(daemon)));
     let metadata = "<metadata><pinfold:placement xmlns:pinfold='urn:pinfold:placement' \
                     prefer='cache'/></metadata>";
     start_domain(&daemon, metadata);
     let is_placed = |daemon: &Daemon| masks(pid(daemon)).values().all(|mask| *mask == one);
-    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
-    let said = log(&daemon).expect("the hook spoke");
+    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), hook_log(&daemon));
+    let said = hook_log(&daemon).expect("the hook spoke");
     assert!(said.contains("planned by compact: its metadata, line"), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
-    assert_eq!(count_active(&daemon), 0, "{:?}", log(&daemon));
+    assert_eq!(count_active(&daemon), 0, "{:?}", hook_log(&daemon));
 
     // A save image is restored by a start of its own.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     let image = format!("{}/image", root(&daemon));
     daemon.virsh(&["save", NAME, &image, "--paused"]).expect("it is saved");
     daemon.virsh(&["restore", &image, "--paused"]).expect("it is restored");
-    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
-    assert_eq!(count_active(&daemon), 1, "{:?}", log(&daemon));
+    assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), hook_log(&daemon));
+    assert_eq!(count_active(&daemon), 1, "{:?}", hook_log(&daemon));
 
     // One that started while the hook was away is placed when libvirt is restarted, once.
     daemon.virsh(&["destroy", NAME]).expect("it ends");
@@ -376,10 +375,14 @@ fn the_hook_plans_a_domain_when_libvirt_starts_or_finds_it() {
     daemon.stop();
     daemon.restart();
     daemon.virsh(&["dumpxml", NAME]).expect("it reconnects");
-    assert!(until(|| is_placed(&daemon)), "{:?}\n{:?}", masks(pid(&daemon)), log(&daemon));
-    assert!(until(|| count_active(&daemon) == 1), "{:?}", log(&daemon));
+    assert!(until(|| is_placed(&daemon)), "{:?}\n{:?}", masks(pid(&daemon)), hook_log(&daemon));
+    assert!(until(|| count_active(&daemon) == 1), "{:?}", hook_log(&daemon));
     daemon.virsh(&["destroy", NAME]).expect("it ends");
-    assert!(until(|| count_active(&daemon) == 0), "{:?}", log(&daemon));
+    assert!(until(|| count_active(&daemon) == 0), "{:?}", hook_log(&daemon));
+}
+
+fn hook_log(daemon: &Daemon) -> Result<String, pinfold_host::HostError> {
+    files::read_text(&format!("{}/hook.log", root(daemon)))
 }
 
 /// The number of journals without an end. The hook runs as the daemon's user, whose state directory
@@ -405,10 +408,9 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     run("chown", ["-R", "65534:65534", &plans]).expect_success();
 
     start_domain(&daemon, "<cputune><vcpupin vcpu='1' cpuset='0-1'/></cputune>");
-    let log = || files::read_text(&format!("{}/hook.log", root(&daemon)));
     let all = masks(pid(&daemon));
-    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", log());
-    let said = log().expect("the hook spoke");
+    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", hook_log(&daemon));
+    let said = hook_log(&daemon).expect("the hook spoke");
     assert!(said.contains("places vcpu(1) elsewhere") || one == all_pus(), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     let journals = format!("{}/state/journal", root(&daemon));
@@ -426,8 +428,12 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
     assert!(other.try_wait().expect("its state").is_none(), "the hook waited for the lock");
     let all = masks(pid(&daemon));
-    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", log());
-    assert!(log().expect("a log").contains("is starting a placement"), "{:?}", log());
+    assert!(all.values().all(|mask| *mask == one), "{all:?}\n{:?}", hook_log(&daemon));
+    assert!(
+        hook_log(&daemon).expect("a log").contains("is starting a placement"),
+        "{:?}",
+        hook_log(&daemon)
+    );
     other.kill().expect("it ends");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
 
@@ -435,7 +441,11 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     let plan = format!("{plans}/{NAME}.json");
     files::write_atomic(&plan, b"{\"format\":\"nonsense\"}").expect("written");
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts all the same");
-    assert!(log().expect("a log").contains("was not placed"), "{:?}", log());
+    assert!(
+        hook_log(&daemon).expect("a log").contains("was not placed"),
+        "{:?}",
+        hook_log(&daemon)
+    );
 }
 
 fn all_pus() -> CpuSet {

@@ -66,14 +66,15 @@ impl Domains {
     #[track_caller]
     fn hooks(&self, operation: &str, phase: &str) -> Vec<String> {
         let begin = SystemClock.now_ns();
-        let path = |name: &str| self.sandbox.path(name);
-        let (plans, domains, root) = (path("plans"), path("domains.toml"), self.sandbox.root());
+        let (plans, domains, root) =
+            (self.path("plans"), self.path("domains.toml"), self.sandbox.root());
         let mut hooks = Vec::new();
         for index in 0..self.machines.len() {
             let (xml, said) =
-                (path(&format!("{index}.xml")), path(&format!("{index}.{operation}")));
+                (self.path(&format!("{index}.xml")), self.path(&format!("{index}.{operation}")));
             let line = r#"exec "$@" <"$0" >"$SAID.out" 2>"$SAID""#;
-            let own = ["-c", line, &xml, PINFOLD, "--state-dir", &path("state")].map(str::to_owned);
+            let own =
+                ["-c", line, &xml, PINFOLD, "--state-dir", &self.path("state")].map(str::to_owned);
             let hook =
                 ["libvirt-hook", "--plans", &plans, "--domains", &domains, "--run-dir", &root];
             let event = [name(index), operation.to_owned(), phase.to_owned(), "-".to_owned()];
@@ -93,6 +94,10 @@ impl Domains {
         let each = (SystemClock.now_ns() - begin) / 1000 / self.machines.len() as u64;
         println!("{} hooks at the same time, {operation}: {each} µs each", reports.len());
         reports
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.sandbox.path(name)
     }
 
     /// Numad is asked at the same time.

@@ -101,15 +101,14 @@ fn vcpus_and_memory_are_on_the_nodes_that_libvirt_was_given() {
     let sandbox = Sandbox::new();
     let Some(wrap) = in_place(&sandbox) else { return };
     let Some(daemon) = Daemon::start_by(NAME, &wrap) else { return };
-    let memory = |mode| format!("<numatune><memory mode='{mode}' placement='auto'/></numatune>");
     let auto = "<vcpu placement='auto'>2</vcpu>";
     for (vcpus, more, policy) in [
         // libvirt binds the memory without being asked.
         (auto, String::new(), "bind"),
-        (auto, memory("strict"), "bind"),
-        ("<vcpu>2</vcpu>", memory("strict"), "bind"),
-        (auto, memory("interleave"), "interleave"),
-        (auto, memory("preferred"), "prefer"),
+        (auto, numatune("strict"), "bind"),
+        ("<vcpu>2</vcpu>", numatune("strict"), "bind"),
+        (auto, numatune("interleave"), "interleave"),
+        (auto, numatune("preferred"), "prefer"),
     ] {
         let asked = count(&sandbox);
         let pid = start(&daemon, vcpus, &more).unwrap_or_else(|error| panic!("{more}: {error}"));
@@ -130,6 +129,10 @@ fn vcpus_and_memory_are_on_the_nodes_that_libvirt_was_given() {
         daemon.virsh(&["destroy", NAME]).expect("it ends");
         assert!(until(|| !files::exists(&format!("/proc/{}/stat", pid.0))), "QEMU {} ends", pid.0);
     }
+}
+
+fn numatune(mode: &str) -> String {
+    format!("<numatune><memory mode='{mode}' placement='auto'/></numatune>")
 }
 
 /// The definition has the size of the pages, which libvirt does not pass.

@@ -325,8 +325,8 @@ fn vcpus_that_come_online_later_are_all_there() {
     assert!(reported.contains("2 of 2 trials done, 0 failed"), "{reported}{said}");
     report(&workspace, &store);
     let samples = table(&workspace, "samples");
-    let column = |name: &str| samples[0].iter().position(|one| one == name).expect("a column");
-    let (figure, value) = (column("figure"), column("value"));
+    let [figure, value] = ["figure", "value"]
+        .map(|name: &str| samples[0].iter().position(|one| one == name).expect("a column"));
     for (name, number) in [("last", "8"), ("first", "1")] {
         let found: Vec<&str> = samples[1..]
             .iter()
@@ -383,6 +383,5 @@ fn guests_have_the_requested_levels_of_page_tables() {
     assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
     report(&workspace, &store);
     let flags = table(&workspace, "flags");
-    let of = |levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone();
-    assert_eq!([of("4"), of("5")].map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
+    assert_eq!(["4", "5"].map(|levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone()).map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
 }

@@ -5,27 +5,31 @@ use crate::owners::tests::{claims_of, found, host};
 
 #[test]
 fn the_last_parameter_counts() {
-    let check = |text: &str, expected| assert_eq!(parameter(text, "isolcpus"), expected, "{text}");
-    check("quiet isolcpus=1 isolcpus=nohz,domain,2-N\n", Some("nohz,domain,2-N"));
-    check("quiet xisolcpus=1", None);
-    check("", None);
+    check_parameter("quiet isolcpus=1 isolcpus=nohz,domain,2-N\n", Some("nohz,domain,2-N"));
+    check_parameter("quiet xisolcpus=1", None);
+    check_parameter("", None);
+}
+
+fn check_parameter(text: &str, expected: Option<&str>) {
+    assert_eq!(parameter(text, "isolcpus"), expected, "{text}");
 }
 
 #[test]
 fn the_kernel_reads_the_parameters() {
-    let of = |isolated: &str, full: &str| {
-        let files = [
-            ("/proc/cmdline", "isolcpus=nohz,domain,2-N nohz_full=2-N\n".to_owned()),
-            ("/sys/devices/system/cpu/isolated", isolated.to_owned()),
-            ("/sys/devices/system/cpu/nohz_full", full.to_owned()),
-        ];
-        claims_of(&host(8, &files))
-    };
-    let claims = of("2-7\n", "  (null)\n");
+    let claims = claims_with("2-7\n", "  (null)\n");
     assert_eq!(found(&claims), ["isolcpus 2-7 preferred"]);
     assert!(claims.all()[0].source.to_string().ends_with("isolcpus=nohz,domain,2-N"));
-    assert_eq!(of("2-7\n", "2-7\n").all().len(), 2);
-    assert_eq!(of("7-2\n", "2-7\n").findings().len(), 1);
+    assert_eq!(claims_with("2-7\n", "2-7\n").all().len(), 2);
+    assert_eq!(claims_with("7-2\n", "2-7\n").findings().len(), 1);
+}
+
+fn claims_with(isolated: &str, full: &str) -> Claims {
+    let files = [
+        ("/proc/cmdline", "isolcpus=nohz,domain,2-N nohz_full=2-N\n".to_owned()),
+        ("/sys/devices/system/cpu/isolated", isolated.to_owned()),
+        ("/sys/devices/system/cpu/nohz_full", full.to_owned()),
+    ];
+    claims_of(&host(8, &files))
 }
 
 /// A host with fewer CPUs than the parameters and masks name, after one was taken out.

@@ -32,14 +32,10 @@ fn threads_of_a_known_owner_do_not_count_again() {
     let spin = SimTask::new(50, "spin").child_of(40).with_affinity(cpu.clone());
     let parent = SimTask::new(40, "sh");
     let host = SimBuilder::new(CgroupVersion::V2, 8).task(parent).task(spin).build();
-    let sample = |claims: &Claims, ran_ns: u64| {
-        host.edit_task(Tid(50), |task| task.schedstat.run_ns += ran_ns);
-        Sample::read(&host, claims)
-    };
     let busy = |mut claims: Claims| {
-        let first = sample(&claims, 0);
-        sample(&claims, 1_000_000_000);
-        let later = sample(&claims, 0);
+        let first = sample(&claims, 0, &host);
+        sample(&claims, 1_000_000_000, &host);
+        let later = sample(&claims, 0, &host);
         first.add_busy(&later, 1_000_000_000, &mut claims);
         found(&claims)
     };
@@ -48,6 +44,11 @@ fn threads_of_a_known_owner_do_not_count_again() {
     let owner = Owner::new(&crate::owners::placements::PLACEMENT, "g").of_process(Tid(40));
     claims.add(&owner, cpu, Exclusivity::Dedicated, &Source::default());
     assert_eq!(busy(claims), ["g 3 exclusive"]);
+}
+
+fn sample(claims: &Claims, ran_ns: u64, host: &pinfold_sim::SimHost) -> Sample {
+    host.edit_task(Tid(50), |task| task.schedstat.run_ns += ran_ns);
+    Sample::read(host, claims)
 }
 
 /// The processes of Open vSwitch and of containers are not known by their claims.

@@ -100,19 +100,20 @@ fn a_group_of_pinfold_without_its_journal_has_an_owner() {
     assert_eq!(claims.all()[0].owner.to_string(), "pinfold (unreadable journal)");
     // Without processes nothing uses the CPUs.
     assert!(of("populated 0\nfrozen 0\n", &[]).all().is_empty());
-    let owner = |name, id| {
-        let owner = Owner::new(&super::super::placements::PLACEMENT, name).of_journal(id);
-        let cpus = CpuSet::parse_list("4-5").unwrap();
-        Claim::new(&owner, cpus, Exclusivity::Exclusive, &Source::default())
-    };
     let expected = ["web 4-5 exclusive", "pinfold 6 exclusive"];
-    assert_eq!(found(&of(populated, &[owner("web", "40-7")])), expected);
+    assert_eq!(found(&of(populated, &[claim_of("web", "40-7")])), expected);
     // A second placement of the machine adds a number to the ID.
-    assert_eq!(found(&of(populated, &[owner("web", "40-7-2")])), expected);
-    assert_eq!(of(populated, &[owner("web", "40-71")]).all().len(), 3);
-    assert_eq!(of(populated, &[owner("web", "41-7")]).all().len(), 3);
-    let all = [owner("web", "40-7"), owner("", "99-1")];
+    assert_eq!(found(&of(populated, &[claim_of("web", "40-7-2")])), expected);
+    assert_eq!(of(populated, &[claim_of("web", "40-71")]).all().len(), 3);
+    assert_eq!(of(populated, &[claim_of("web", "41-7")]).all().len(), 3);
+    let all = [claim_of("web", "40-7"), claim_of("", "99-1")];
     assert_eq!(found(&of(populated, &all)).len(), 2);
+}
+
+fn claim_of(name: &str, id: &str) -> Claim {
+    let owner = Owner::new(&super::super::placements::PLACEMENT, name).of_journal(id);
+    let cpus = CpuSet::parse_list("4-5").unwrap();
+    Claim::new(&owner, cpus, Exclusivity::Exclusive, &Source::default())
 }
 
 #[test]

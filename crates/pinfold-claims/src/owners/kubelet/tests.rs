@@ -82,12 +82,13 @@ proptest! {
 /// The state file stays when the kubelet is removed.
 #[test]
 fn without_a_kubelet_its_file_is_no_claim_of_one_that_runs() {
-    let of = |program: &str| {
-        let process = ("/proc/77/cmdline", format!("/usr/bin/{program}\0--config\0/x\0"));
-        found(&claims_of(&host(8, &[(PATH, STATIC.to_owned()), process])))
-    };
-    assert_eq!(of("kubelet")[2], "db 5 exclusive");
-    assert_eq!(of("sshd")[2], "db 5 exclusive, not running");
+    assert_eq!(claims_beside("kubelet")[2], "db 5 exclusive");
+    assert_eq!(claims_beside("sshd")[2], "db 5 exclusive, not running");
+}
+
+fn claims_beside(program: &str) -> Vec<String> {
+    let process = ("/proc/77/cmdline", format!("/usr/bin/{program}\0--config\0/x\0"));
+    found(&claims_of(&host(8, &[(PATH, STATIC.to_owned()), process])))
 }
 
 #[test]
@@ -111,20 +112,24 @@ fn two_containers_of_one_name_are_two_owners() {
 /// A machine in a container is its own owner if the kubelet gave the container no CPUs.
 #[test]
 fn a_machine_in_a_container_is_named_once() {
-    let of = |pod: &str| {
-        let status = crate::owners::tests::status("CPU 0/KVM", 40, "3");
-        let group = format!("0::/kubepods/pod{pod}/1\n");
-        found(&claims_of(&host(
-            8,
-            &[
-                (PATH, STATIC.to_owned()),
-                ("/proc/40/cgroup", group),
-                ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0vm\0".to_owned()),
-                ("/proc/40/task/41/status", status),
-                ("/proc/50/cmdline", "kubelet\0".to_owned()),
-            ],
-        )))
-    };
-    assert_eq!(of("235148fe-393f-47a8-a17d-bd55bc1a836b").len(), 4);
-    assert_eq!(of("00000000-393f-47a8-a17d-bd55bc1a836b").last().unwrap(), "vm 3 exclusive");
+    assert_eq!(claims_of_pod("235148fe-393f-47a8-a17d-bd55bc1a836b").len(), 4);
+    assert_eq!(
+        claims_of_pod("00000000-393f-47a8-a17d-bd55bc1a836b").last().unwrap(),
+        "vm 3 exclusive"
+    );
+}
+
+fn claims_of_pod(pod: &str) -> Vec<String> {
+    let status = crate::owners::tests::status("CPU 0/KVM", 40, "3");
+    let group = format!("0::/kubepods/pod{pod}/1\n");
+    found(&claims_of(&host(
+        8,
+        &[
+            (PATH, STATIC.to_owned()),
+            ("/proc/40/cgroup", group),
+            ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0vm\0".to_owned()),
+            ("/proc/40/task/41/status", status),
+            ("/proc/50/cmdline", "kubelet\0".to_owned()),
+        ],
+    )))
 }

@@ -138,18 +138,19 @@ fn an_instance_of_nova_has_cpus_of_its_pool() {
     let nova = "<metadata><nova:instance xmlns:nova='http://openstack.org/xmlns/libvirt/nova/1.1'/></metadata>";
     let text = WEB.replace("<os>", &format!("{nova}<os>"));
     let config = "[compute]\ncpu_dedicated_set = 2-7\ncpu_shared_set = 0,1\n".to_owned();
-    let of = |text: String| {
-        let files = [
-            ("/run/libvirt/qemu/web.xml", status(&text, 4242)),
-            ("/etc/nova/nova.conf", config.clone()),
-        ];
-        claims_of(&host(8, &files))
-    };
-    assert!(of(text).used_twice().is_empty());
-    let foreign = of(WEB.to_owned());
+    assert!(claims_with(text, &config).used_twice().is_empty());
+    let foreign = claims_with(WEB.to_owned(), &config);
     let conflicts = foreign.used_twice();
     assert_eq!(conflicts.len(), 1);
     let finding = conflicts[0].finding().to_string();
     assert!(finding.contains("the CPUs 2-3 are used by web"), "{finding}");
     assert!(finding.contains("OpenStack Nova"), "{finding}");
+}
+
+fn claims_with(text: String, config: &str) -> Claims {
+    let files = [
+        ("/run/libvirt/qemu/web.xml", status(&text, 4242)),
+        ("/etc/nova/nova.conf", config.to_owned()),
+    ];
+    claims_of(&host(8, &files))
 }

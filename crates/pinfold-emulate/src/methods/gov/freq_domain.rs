@@ -135,18 +135,27 @@ impl FreqSchedule {
     /// A description for the status.
     pub(super) fn note(&self) -> Option<String> {
         let (mix, _) = self.mix?;
-        let level = |level: Option<Level>| match (level, &self.domain) {
+        let high =
+            format!("{} of the time {}", percent(mix.high_share), self.level_text(Some(mix.high)));
+        Some(match mix.high_share {
+            WHOLE => format!("CPU {}: {}", self.pus, self.level_text(Some(mix.high))),
+            share => {
+                format!(
+                    "CPU {}: {high}, {} {}",
+                    self.pus,
+                    percent(WHOLE - share),
+                    self.level_text(mix.low)
+                )
+            }
+        })
+    }
+
+    fn level_text(&self, level: Option<Level>) -> String {
+        match (level, &self.domain) {
             (None, _) => "frozen".to_owned(),
             (Some(_), None) => "running".to_owned(),
             (Some(level), Some(_)) => format!("at {} MHz", level.khz / 1_000),
-        };
-        let high = format!("{} of the time {}", percent(mix.high_share), level(Some(mix.high)));
-        Some(match mix.high_share {
-            WHOLE => format!("CPU {}: {}", self.pus, level(Some(mix.high))),
-            share => {
-                format!("CPU {}: {high}, {} {}", self.pus, percent(WHOLE - share), level(mix.low))
-            }
-        })
+        }
     }
 }
 

@@ -49,11 +49,6 @@ fn frequencies_are_kept_where_the_kernel_governs_them() {
 
 #[test]
 fn the_quick_form_shortens_time_limits_and_lengthens_none() {
-    let limits = |text: &str| {
-        let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
-        let of = |study: &Study| study.workloads.iter().map(|one| one.time_limit_ns).collect();
-        (of(&study), of(&study.in_form(&Form::from_preset(Some(QUICK))).unwrap()))
-    };
     let (whole, quick): (Vec<u64>, Vec<u64>) = limits("");
     assert_eq!(whole, quick);
     let (whole, quick): (Vec<u64>, Vec<u64>) = limits("time-limit = \"7s\"");
@@ -61,6 +56,15 @@ fn the_quick_form_shortens_time_limits_and_lengthens_none() {
     assert!(quick.iter().all(|limit| *limit == 7_000_000_000), "{quick:?}");
     let (whole, quick): (Vec<u64>, Vec<u64>) = limits("time-limit = \"1000min\"");
     assert_eq!(whole, quick);
+}
+
+fn limits(text: &str) -> (Vec<u64>, Vec<u64>) {
+    let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
+    (limits_of(&study), limits_of(&study.in_form(&Form::from_preset(Some(QUICK))).unwrap()))
+}
+
+fn limits_of(study: &Study) -> Vec<u64> {
+    study.workloads.iter().map(|one| one.time_limit_ns).collect()
 }
 
 #[test]

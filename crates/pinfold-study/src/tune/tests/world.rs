@@ -285,20 +285,24 @@ impl WorldStarter<'_> {
 }
 
 fn cell(load: LoadState, worst_ns: f64, rate: f64, generator: &mut Pcg32) -> CellResult {
-    let mut samples = |count: usize, most: f64| -> Vec<f64> {
-        let mut samples: Vec<f64> =
-            (1..count).map(|_| most * generator.unit().powi(4) + 1.0).collect();
-        samples.push(most);
-        samples
-    };
     let mut series = Vec::new();
     for cpu in 0..2 {
-        series.push(fixture::series(Metric::SpinGap, cpu, samples(120, worst_ns)));
-        series.push(fixture::series(Metric::Wakeup, cpu, samples(120, worst_ns * 1.5)));
+        series.push(fixture::series(Metric::SpinGap, cpu, some_samples(120, worst_ns, generator)));
+        series.push(fixture::series(
+            Metric::Wakeup,
+            cpu,
+            some_samples(120, worst_ns * 1.5, generator),
+        ));
         series.push(fixture::series(Metric::ComputeRate, cpu, vec![rate; 40]));
     }
-    series.push(fixture::series(Metric::IoAhci, 0, samples(60, worst_ns * 3.0)));
-    series.push(fixture::series(Metric::IoVirtio, 0, samples(60, worst_ns * 2.0)));
+    series.push(fixture::series(Metric::IoAhci, 0, some_samples(60, worst_ns * 3.0, generator)));
+    series.push(fixture::series(Metric::IoVirtio, 0, some_samples(60, worst_ns * 2.0, generator)));
     let roles = vec![fixture::role_stats(Role::Vcpu(0)), fixture::role_stats(Role::Emulator)];
     CellResult { load, series, roles, roles_ns: Some(1_000) }
+}
+
+fn some_samples(count: usize, most: f64, generator: &mut Pcg32) -> Vec<f64> {
+    let mut samples: Vec<f64> = (1..count).map(|_| most * generator.unit().powi(4) + 1.0).collect();
+    samples.push(most);
+    samples
 }

@@ -75,23 +75,24 @@ pub fn sched(found: &SchedLatency) -> String {
 }
 
 fn sched_row(role: &RoleLatency, duration_ns: u64) -> Vec<String> {
-    let percentile = |index: usize| {
-        let waits = role.waits.as_ref()?;
-        waits.histogram.percentile(PERCENTILES[index]).map(|bounds| time(bounds.at_most_ns))
-    };
     let of =
         |number: fn(&Waits) -> u64| missing(role.waits.as_ref().map(|w| format::count(number(w))));
     vec![
         role.role.to_string(),
         format::count(role.count),
         missing(role.share(duration_ns).map(format::percent)),
-        missing(percentile(0)),
-        missing(percentile(2)),
-        missing(percentile(3)),
+        missing(percentile_text(0, role)),
+        missing(percentile_text(2, role)),
+        missing(percentile_text(3, role)),
         missing(role.waits.as_ref().and_then(|waits| waits.histogram.max_ns()).map(time)),
         of(|waits| waits.preempted),
         missing(role.migrations.map(format::count)),
     ]
+}
+
+fn percentile_text(index: usize, role: &RoleLatency) -> Option<String> {
+    let waits = role.waits.as_ref()?;
+    waits.histogram.percentile(PERCENTILES[index]).map(|bounds| time(bounds.at_most_ns))
 }
 
 fn missing(text: Option<String>) -> String {

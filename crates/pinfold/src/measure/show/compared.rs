@@ -14,21 +14,9 @@ use crate::screen;
 
 /// The result in one line: the number of figures in which the first side is better.
 pub fn answer(found: &Comparison) -> (Tone, String) {
-    let of = |wanted: fn(&Verdict) -> bool| {
-        let verdicts = found.rows.iter().filter_map(|row| match &row.outcome {
-            Outcome::Verdict(verdict) => Some(verdict),
-            Outcome::Contended(..)
-            | Outcome::NotSteady(_)
-            | Outcome::NoDirection
-            | Outcome::NoRatio(_)
-            | Outcome::UnequalTime(..)
-            | Outcome::Lost(_) => None,
-        });
-        verdicts.filter(|verdict| wanted(verdict)).count()
-    };
-    let better = of(|verdict| matches!(verdict, Verdict::Better));
-    let worse = of(|verdict| matches!(verdict, Verdict::Worse));
-    let same = of(|verdict| matches!(verdict, Verdict::Same));
+    let better = count_verdicts(|verdict| matches!(verdict, Verdict::Better), found);
+    let worse = count_verdicts(|verdict| matches!(verdict, Verdict::Worse), found);
+    let same = count_verdicts(|verdict| matches!(verdict, Verdict::Same), found);
     let rest = found.rows.len().saturating_sub(better + worse + same);
     let counts = format!(
         "of {} better in {better}, worse in {worse}, the same in {same}; {rest} not settled",
@@ -49,6 +37,19 @@ pub fn answer(found: &Comparison) -> (Tone, String) {
             format!("the first is better in some figures and worse in others: {counts}"),
         ),
     }
+}
+
+fn count_verdicts(wanted: fn(&Verdict) -> bool, found: &Comparison) -> usize {
+    let verdicts = found.rows.iter().filter_map(|row| match &row.outcome {
+        Outcome::Verdict(verdict) => Some(verdict),
+        Outcome::Contended(..)
+        | Outcome::NotSteady(_)
+        | Outcome::NoDirection
+        | Outcome::NoRatio(_)
+        | Outcome::UnequalTime(..)
+        | Outcome::Lost(_) => None,
+    });
+    verdicts.filter(|verdict| wanted(verdict)).count()
 }
 
 /// Two sides, as text.
