@@ -40,9 +40,9 @@ pub fn cpus() -> Vec<Candidate> {
             .iter()
             .map(|pu| {
                 let places = [
-                    numbered("core", Some(pu.core.0)),
-                    numbered("L3", pu.l3.map(|id| id.0)),
-                    numbered("node", pu.node.map(|id| id.0)),
+                    name_with_number("core", Some(pu.core.0)),
+                    name_with_number("L3", pu.l3.map(|id| id.0)),
+                    name_with_number("node", pu.node.map(|id| id.0)),
                 ];
                 (pu.os.0.to_string(), places.into_iter().flatten().collect::<Vec<_>>().join(", "))
             })
@@ -51,7 +51,7 @@ pub fn cpus() -> Vec<Candidate> {
     topology().map(|topology| describe(&topology)).unwrap_or_default()
 }
 
-fn numbered(what: &str, index: Option<u32>) -> Option<String> {
+fn name_with_number(what: &str, index: Option<u32>) -> Option<String> {
     index.map(|index| format!("{what} {index}"))
 }
 

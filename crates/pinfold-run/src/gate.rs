@@ -179,15 +179,15 @@ impl Gate {
             let left = until.saturating_sub(SystemClock.now_ns());
             let ended = command.try_wait()?.is_some();
             if left == 0 || ended {
-                return Err(gone());
+                return Err(early_exit());
             }
             watcher.wait(left, &[self.door.as_fd()])?;
         };
-        stream.write_all(&[GO]).map_err(|_| gone())
+        stream.write_all(&[GO]).map_err(|_| early_exit())
     }
 }
 
-fn gone() -> Failure {
+fn early_exit() -> Failure {
     Failure::new(Exit::Host, "the command exited before it was released")
 }
 

@@ -173,11 +173,11 @@ mod tests {
 
     #[test]
     fn a_narrow_table_moves_together_and_then_stacks() {
-        let wide = filled(80);
+        let wide = table_of_width(80);
         assert!(wide.contains(" 0     DESCHEDULED: preempted   1,234,567   12.5 µs"), "{wide}");
-        let close = filled(60);
+        let close = table_of_width(60);
         assert!(close.contains("\n0    DESCHEDULED: preempted  1,234,567  12.5 µs"), "{close}");
-        let narrow = filled(40);
+        let narrow = table_of_width(40);
         let expected = "\
 ───────────────────────────────────
 type
@@ -195,7 +195,7 @@ IO
         }
     }
 
-    fn filled(width: u16) -> String {
+    fn table_of_width(width: u16) -> String {
         let mut table = rows();
         table.set_width(width);
         table.set_header(["CPU", "type", "count", "longest", ""]);

@@ -119,11 +119,11 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
         }
     }
     let on = |vnode: &VnodePlan| TopologySpan::new(&index, &vnode.threads);
-    let given = lines(&|vnode| worded(vnode, gives(plan, vnode, topology, &on(vnode))));
+    let given = lines(&|vnode| in_words_of(vnode, gives(plan, vnode, topology, &on(vnode))));
     section(&mut text, "What it gives", given);
     let mut paid = vec![host_share(plan, topology)];
     paid.extend(unused_cores(plan, topology));
-    paid.extend(lines(&|vnode| worded(vnode, costs(plan, vnode, topology, &on(vnode)))));
+    paid.extend(lines(&|vnode| in_words_of(vnode, costs(plan, vnode, topology, &on(vnode)))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
     if matches!(fit(plan, topology), Fit::Other(_)) {
@@ -144,7 +144,7 @@ fn setting_line(it: &Setting) -> String {
 }
 
 /// Process groups have threads where machines have vCPUs.
-fn worded(vnode: &VnodePlan, lines: Vec<String>) -> Vec<String> {
+fn in_words_of(vnode: &VnodePlan, lines: Vec<String>) -> Vec<String> {
     match vnode.kind {
         VnodeKind::VirtualMachine => lines,
         VnodeKind::ProcessGroup => lines.iter().map(|line| of_groups(line)).collect(),
@@ -356,12 +356,12 @@ fn costs(
     if !crowded.is_empty() {
         lines.push(format!("several vCPUs share {crowded}"));
     }
-    lines.extend(crossed("L3 domains", spread.l3s.len(), topology.l3.len()));
-    lines.extend(crossed("NUMA nodes", spread.nodes.len(), topology.nodes.len()));
+    lines.extend(span_note("L3 domains", spread.l3s.len(), topology.l3.len()));
+    lines.extend(span_note("NUMA nodes", spread.nodes.len(), topology.nodes.len()));
     lines
 }
 
-fn crossed(name: &str, count: usize, of: usize) -> Option<String> {
+fn span_note(name: &str, count: usize, of: usize) -> Option<String> {
     (count > 1).then(|| format!("the vCPUs span {count} of {of} {name}"))
 }
 

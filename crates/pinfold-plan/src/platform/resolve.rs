@@ -90,9 +90,13 @@ fn group(vnode: &PlatformVnode, topology: &Topology) -> Result<VnodeRequest, Pla
         return Err(PlatformError::Speeds { vnode, given, cores });
     }
     let usable = topology.allowed.intersection(&topology.online());
-    let khz = |pu: &PuId| topology.highest_khz.get(pu).copied().unwrap_or(0);
     // The first of the fastest CPUs.
-    let pu = usable.iter().min_by_key(|pu| (std::cmp::Reverse(khz(pu)), *pu)).unwrap_or(PuId(0));
+    let pu = usable
+        .iter()
+        .min_by_key(|pu| {
+            (std::cmp::Reverse(topology.highest_khz.get(pu).copied().unwrap_or(0)), *pu)
+        })
+        .unwrap_or(PuId(0));
     let speeds = vnode.speeds.iter().map(|speed_request| speed_on(pu, *speed_request, topology));
     let speeds: Vec<Speed> =
         speeds.collect::<Result<_, _>>().map_err(|why| platform_error(vnode, why))?;

@@ -92,9 +92,9 @@ impl MicroRunner for MicroChild {
             writeln!(self.ask, "{cpuid} {rdmsr} {out} {mmio}").and_then(|()| self.ask.flush());
         asked
             .and_then(|()| self.answers.read_line(&mut answer))
-            .map_err(|error| failed(format!("does not answer: {error}")))?;
+            .map_err(|error| guest_failure(format!("does not answer: {error}")))?;
         if let Some(why) = answer.strip_prefix("error ") {
-            return Err(failed(format!("cannot run here: {}", why.trim())));
+            return Err(guest_failure(format!("cannot run here: {}", why.trim())));
         }
         let numbers: Vec<u64> = answer.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         match numbers.as_slice() {
@@ -103,13 +103,15 @@ impl MicroRunner for MicroChild {
             {
                 Ok(VcpuRun { out, mmio, cpu_ns: *cpu_ns })
             }
-            [] => Err(failed(format!("exited, or took longer than {} s", LONGEST.as_secs()))),
-            _ => Err(failed(format!("answered {:?} to {work:?}", answer.trim()))),
+            [] => {
+                Err(guest_failure(format!("exited, or took longer than {} s", LONGEST.as_secs())))
+            }
+            _ => Err(guest_failure(format!("answered {:?} to {work:?}", answer.trim()))),
         }
     }
 }
 
-fn failed(what: String) -> ExitsError {
+fn guest_failure(what: String) -> ExitsError {
     ExitsError::MicroGuest { what }
 }
 

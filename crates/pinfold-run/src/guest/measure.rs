@@ -109,15 +109,18 @@ impl Running<'_> {
 
     /// Runs the benchmarks in sequence.
     fn inside(&self, agent: &Agent, observation_s: f64) -> Result<Vec<Series>, Failure> {
-        let part = |share: f64| nanoseconds(observation_s * share);
         let mut benchmarks = vec![
-            Benchmark::spin_gap(part(1.0)).under(SchedPolicy::Fifo(GAP_PRIORITY)),
-            Benchmark::wakeup(part(WAKEUP_SHARE)),
-            Benchmark::compute(part(OTHER_SHARE)),
+            Benchmark::spin_gap(part_ns(1.0, observation_s)).under(SchedPolicy::Fifo(GAP_PRIORITY)),
+            Benchmark::wakeup(part_ns(WAKEUP_SHARE, observation_s)),
+            Benchmark::compute(part_ns(OTHER_SHARE, observation_s)),
         ];
         for (disk, device) in self.inside.disks() {
             let target = IoTarget::Device((*device).to_owned());
-            benchmarks.push(Benchmark::io_latency(*disk, target, part(OTHER_SHARE)));
+            benchmarks.push(Benchmark::io_latency(
+                *disk,
+                target,
+                part_ns(OTHER_SHARE, observation_s),
+            ));
         }
         let mut series = Vec::new();
         for benchmark in benchmarks {
@@ -135,6 +138,10 @@ impl Running<'_> {
         run_delay::series(self.host, self.clock, &self.found.tasks(), &watch)
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }
+}
+
+fn part_ns(share: f64, observation_s: f64) -> u64 {
+    nanoseconds(observation_s * share)
 }
 
 /// The last lines of a console, joined.

@@ -202,9 +202,10 @@ impl<'a, 'f> Trials<'a, 'f> {
         let machines = wanted.cell.acting(wanted.study, &FactorEffect::Machines);
         let machines = machines.map_or(Ok(1_u32), |level| level.text.parse());
         let machines = machines.map_err(|_| TrialError::fatal("machines is not a whole number"))?;
-        let start = || Job::start(spawn(), limit_ns, self.means.end_signal);
-        let others = (1..machines).map(|_| start()).collect::<Result<Vec<Job>, TrialError>>()?;
-        Ok(Copies::new(start()?, others))
+        let others = (1..machines)
+            .map(|_| Job::start(spawn(), limit_ns, self.means.end_signal))
+            .collect::<Result<Vec<Job>, TrialError>>()?;
+        Ok(Copies::new(Job::start(spawn(), limit_ns, self.means.end_signal)?, others))
     }
 
     fn set_loads(&self, wanted: TrialRequest<'_>) -> Result<(), TrialError> {
