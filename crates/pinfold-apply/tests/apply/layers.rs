@@ -236,7 +236,7 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             case.host.set_file(&paths::kernel_release(), release);
             let case = crate::common::Case { plan: isolated("2,6", "0-1,3-5,7"), ..case };
             let (host, bench) = (&case.host, Bench::new());
-            let masks = || [1, 300, 310, 311, 400, 500, 501, 502, 503].map(|tid| mask(tid, &host));
+            let masks = || [1, 300, 310, 311, 400, 500, 501, 502, 503].map(|tid| mask(tid, host));
             let own = masks();
             bench.apply(&case).unwrap();
             let mut second = isolated("3,7", "0-1,4-5");
@@ -245,12 +245,12 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             let dry = plan_steps_beside(host, &second, &next, &journals).unwrap().steps;
             let applied = place(&bench, host, 720, &second);
             assert!(changes(&applied).starts_with(&changes(&dry)), "{release}");
-            assert_eq!(mask(501, &host), "2,6", "{release}");
-            assert_eq!(mask(500, &host), "0-1,4-5", "{release}");
-            assert_eq!(mask(400, &host), "0-1,4-5", "{release}");
+            assert_eq!(mask(501, host), "2,6", "{release}");
+            assert_eq!(mask(500, host), "0-1,4-5", "{release}");
+            assert_eq!(mask(400, host), "0-1,4-5", "{release}");
             revert(&bench, host, order[0]);
             if order[0] == 720 {
-                assert_eq!(mask(501, &host), "2,6", "{release}");
+                assert_eq!(mask(501, host), "2,6", "{release}");
             }
             revert(&bench, host, order[1]);
             assert_eq!(masks(), own, "{release} {order:?}");

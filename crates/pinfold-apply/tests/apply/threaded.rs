@@ -54,8 +54,8 @@ fn processes_leave_threaded_groups_as_a_whole() {
     let host = &case.host;
     take_steps(host, steps(), &mut journal, &mut no_observer()).unwrap();
     drop(journal);
-    enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS, &host);
-    enter(paths::cgroup_threads(&format!("{GROUP}/pinfold-core-3")), THREAD, &host);
+    enter(paths::cgroup_procs(&format!("{GROUP}/pinfold-core-2")), PROCESS, host);
+    enter(paths::cgroup_threads(&format!("{GROUP}/pinfold-core-3")), THREAD, host);
 
     let report = bench.undo(&case);
     assert!(report.is_complete(), "{:?}", report.failed);

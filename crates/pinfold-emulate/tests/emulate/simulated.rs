@@ -313,10 +313,10 @@ fn fracas_weighs_a_burner_on_each_core() {
         let mut nodes =
             VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).unwrap();
         let expected = [
-            weight_written("core-1", weights[0], &cpu, file),
-            weight_written("burn-1", weights[1], &cpu, file),
-            weight_written("core-2", weights[2], &cpu, file),
-            weight_written("burn-2", weights[3], &cpu, file),
+            weight_written("core-1", weights[0], cpu, file),
+            weight_written("burn-1", weights[1], cpu, file),
+            weight_written("core-2", weights[2], cpu, file),
+            weight_written("burn-2", weights[3], cpu, file),
         ];
         assert_eq!(since(&host, count), expected);
         assert_eq!(
