@@ -154,6 +154,11 @@ fn domains(root: Value, lines: &Lines<'_>) -> Result<Domains, Fault> {
 fn row(table: Value, known: &[&'static str], lines: &Lines<'_>) -> Result<DomainRow, Fault> {
     let line = lines.line_of(table.at);
     let (mut keys, unknown) = Keys::with_unknown(table, "domain", known)?;
+    let unknown = match unknown {
+        // It may be the name, misspelt.
+        Some(fault) if !keys.has("name") => return Err(fault),
+        unknown => unknown,
+    };
     let names = names(&mut keys)?;
     let place = place(&mut keys);
     let read = match unknown {
@@ -381,6 +386,7 @@ knobs = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[
     #[test]
     fn faults_have_line_and_column() {
         check("[[domain]]\nstrategy = \"auto\"", "line 1, column 1: domain needs the key \"name\"");
+        check("[[domain]]\nnam = \"a\"", "line 2, column 1: domain has no key \"nam\"");
         check(
             "[domain]\nname = \"a\"",
             "line 1, column 1: domain: a table is not a list of tables",

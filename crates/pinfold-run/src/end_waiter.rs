@@ -2,7 +2,7 @@
 //!
 //! `apply` without `--watch` and the libvirt hook leave a process that waits for the end of the
 //! machine, and then reverts the placement as [`ended`] does. It has a session of its own, no
-//! terminal, and no descriptor of its caller. While it waits it holds no lock and sleeps: the
+//! terminal, and no descriptor of its caller. Before that end it holds no lock and sleeps: the
 //! kernel wakes it when the machine ends (pidfd) or when the journal is written (inotify). If the
 //! placement is undone before, it ends. It has no state: if it is killed, the next command reverts
 //! the placement.
@@ -18,11 +18,14 @@ use pinfold_model::Plan;
 
 use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
+use crate::start_lock::StartLock;
 use crate::{Failure, ended, host, interrupt};
 
 /// Longest time between two checks of the journal (ns). It matters only if inotify has no watch
 /// left.
 const LONGEST_WAIT_NS: u64 = 600_000_000_000;
+/// Longest time for which the start of another machine delays the end (ns).
+const LONGEST_START_NS: u64 = 20_000_000_000;
 /// Number of attempts to open a journal that another process has locked at the moment.
 const ATTEMPTS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
@@ -115,6 +118,9 @@ fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<b
 fn revert(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
     // What has begun is completed.
     interrupt::install()?;
+    // A plan that is made meanwhile would be for groups that go.
+    let state = StateDir::open(&journals.state_dir())?;
+    let _starting = StartLock::wait_at_most(&state, LONGEST_START_NS)?;
     for _ in 0..ATTEMPTS {
         ended::clear_up_one(host, journals, id)?;
         if ended::active(journals, id)?.is_none() {

@@ -65,10 +65,15 @@ fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
     assert!(folder.starts() > before);
 
     let store = Store::open(&folder.store).expect("the store");
+    // On a busy machine, all load states do not fit in the budget.
+    let settings = store.run(RunId(1)).expect("the run").config_json;
+    let settings: serde_json::Value = serde_json::from_str(&settings).expect("JSON");
+    let loads = settings["load_states"].as_array().expect("the load states").len();
+    assert!([2, LoadState::ALL.len()].contains(&loads), "{settings}");
     for start in store.starts(RunId(1)).expect("the starts") {
         assert_eq!(start.record.status, StartStatus::Ok, "{:?}", start.record.error);
         let cells = store.cells(start.id).expect("its cells");
-        assert_eq!(cells.len(), LoadState::ALL.len());
+        assert_eq!(cells.len(), loads);
         for cell in cells {
             for metric in [Metric::SpinGap, Metric::Wakeup, Metric::IoAhci, Metric::IoVirtio] {
                 assert!(
