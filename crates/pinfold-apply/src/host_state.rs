@@ -256,6 +256,9 @@ impl HostState<'_> {
     pub(crate) fn mask_to_restore(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
         let Some(mask) = self.mask(tid)? else { return Ok(None) };
         let present = self.required_cpu_list(&paths::cpu_present())?;
+        if present.is_subset(&mask) {
+            return Ok(Some(mask));
+        }
         if self.allowed_cpus(tid)?.is_some_and(|allowed| allowed.is_subset(&mask)) {
             return Ok(Some(mask.union(&present)));
         }
