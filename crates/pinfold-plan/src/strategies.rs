@@ -166,9 +166,9 @@ pub(crate) fn make_plan(
     let picks = TABLE.iter().filter(|known| names.contains(&known.name));
     let mut last = None;
     for pick in picks {
-        match parts.plan_groups(|part| (pick.plan)(topology, part)) {
-            Ok(plans) => {
-                let mut plan = parts.merge_plans(&plans)?;
+        let made = parts.plan_groups(|part| (pick.plan)(topology, part));
+        match made.and_then(|plans| parts.merge_plans(&plans)) {
+            Ok(mut plan) => {
                 plan.findings.insert(0, cells::fits_each_cell(pick.name));
                 return Ok(plan);
             }

@@ -239,9 +239,21 @@ impl<'a> Parts<'a> {
     /// Merges the plans of the groups into one plan for the machine.
     ///
     /// # Errors
-    /// [`PlanError::NoVnodes`] without groups.
+    /// [`PlanError::NoVnodes`] without groups, [`PlanError::GuestSmt`] if the request wants siblings
+    /// and the groups have different ones.
     pub fn merge_plans(&self, plans: &[Plan]) -> Result<Plan, PlanError> {
         let (vnodes, which) = (vec![self.vnode(plans)], "no NUMA cell of the guest needs");
+        let guest = vnodes.iter().find_map(|vnode| vnode.guest.as_ref());
+        if let (SmtRequest::Shown, Some(guest), [plan, ..]) = (self.vm.smt, guest, plans)
+            && guest.threads < 2
+        {
+            return Err(PlanError::GuestSmt {
+                strategy: plan.strategy.clone(),
+                vnode: self.vnode.name.clone(),
+                why: guest.reason.clone(),
+                nearest: None,
+            });
+        }
         let mut merged = join(self.topology, self.request, plans, vnodes, which)?;
         // The reasons of `auto` are those of a part.
         if let ([_, _, ..], [plan, ..]) = (self.groups.as_slice(), plans) {
@@ -355,6 +367,9 @@ impl Parts<'_> {
             && sizes.iter().all(|size| size.is_multiple_of(first.threads.max(1)));
         let threads = if has_threads { first.threads.max(1) } else { 1 };
         let siblings = match threads {
+            1 if !alike => {
+                "no SMT is shown, because the cores of the NUMA cells differ in their threads"
+            }
             1 => "no SMT is shown",
             _ => "vCPUs on siblings are shown as threads of one core",
         };

@@ -16,6 +16,32 @@ fn server() -> Topology {
         .build()
 }
 
+/// Cores of three threads, of which some are offline or not available, so that the nodes have cores
+/// of different widths: a guest that is to see siblings sees some, or the plan is refused.
+#[test]
+fn nodes_with_cores_of_different_widths_show_siblings_if_the_request_says_so() {
+    let topology = Machine::new([3, 1, 2, 2, 3], |place| {
+        12 * place.package + 6 * place.l3 + 3 * place.core + place.thread
+    });
+    let topology = topology.offline("3,6").allowed("0-2,4,5,7-11,13-35").build();
+    let mut refused = 0;
+    for strategy in strategies() {
+        for vcpus in [VcpuCount::Auto, VcpuCount::Exactly(18), VcpuCount::Exactly(15)] {
+            let mut request = Request::vm("vm", vcpus);
+            let Work::Vm(vm) = &mut request.vnodes[0].work else { unreachable!() };
+            vm.smt = pinfold_model::SmtRequest::Shown;
+            match plan(strategy.name, &topology, &request) {
+                Ok(made) => {
+                    let guest = made.vnodes[0].guest.as_ref().unwrap();
+                    assert!(guest.threads > 1, "{} {vcpus:?}: {guest:?}", strategy.name);
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused < 3 * strategies().len(), "each strategy refuses");
+}
+
 /// Number of nodes and of vCPUs on each package with vCPUs.
 fn by_package(plan: &pinfold_model::Plan, topology: &Topology) -> Vec<(usize, usize)> {
     let pus = plan.vnodes[0].vcpus().map(|thread| &thread.pus).collect::<pinfold_model::CpuSet>();
