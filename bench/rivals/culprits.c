@@ -16,10 +16,12 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
+#include <linux/kvm.h>
 #include <linux/perf_event.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -126,6 +128,72 @@ static void act(uint64_t from, uint64_t until)
     record(shared->act, &shared->acts, from, until);
 }
 
+/* A guest that writes to a port again and again: returns its vCPU. */
+static int vcpu(void)
+{
+    static const unsigned char code[] = {0xe6, 0x10, 0xeb, 0xfc}; /* again: out 0x10, al; jmp again */
+    int kvm = open("/dev/kvm", O_RDWR), vm = ioctl(kvm, KVM_CREATE_VM, 0L), made;
+    unsigned char *memory = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct kvm_userspace_memory_region region = {
+        .guest_phys_addr = 0x1000, .memory_size = 4096, .userspace_addr = (unsigned long)memory};
+    struct kvm_sregs segments;
+    struct kvm_regs registers = {.rip = 0x1000, .rflags = 2};
+    if (vm < 0 || memory == MAP_FAILED || ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region))
+        fail("KVM");
+    memcpy(memory, code, sizeof code);
+    if ((made = ioctl(vm, KVM_CREATE_VCPU, 0L)) < 0 || ioctl(made, KVM_GET_SREGS, &segments))
+        fail("KVM_CREATE_VCPU");
+    segments.cs.base = segments.cs.selector = 0;
+    if (ioctl(made, KVM_SET_SREGS, &segments) || ioctl(made, KVM_SET_REGS, &registers))
+        fail("KVM_SET_REGS");
+    return made;
+}
+
+static sem_t asked, answered;
+
+/* Answers the vCPU after 3 ms. */
+static void *answer(void *unused)
+{
+    (void)unused;
+    prctl(PR_SET_NAME, "answer");
+    pin(elsewhere);
+    fifo(0, 20);
+    shared->helper = (uint32_t)gettid();
+    for (int i = 0; i < wanted; i++) {
+        while (sem_wait(&asked))
+            ;
+        pause_ns(3 * MS);
+        sem_post(&answered);
+    }
+    return 0;
+}
+
+/* What the subject does when it is told to: uninterruptible until a child ends; handles an exit for
+   2 ms; or waits for the other thread. */
+static void block(void)
+{
+    uint64_t from = now();
+    if (!strcmp(kind, "exit")) {
+        while (now() - from < 2 * MS)
+            ;
+        act(from, now());
+    } else if (!strcmp(kind, "await")) {
+        sem_post(&asked);
+        while (sem_wait(&answered))
+            ;
+        act(from, now());
+    } else {
+        pid_t child = vfork();
+        if (!child) {
+            pause_ns(5 * MS);
+            _exit(0);
+        }
+        act(from, now());
+        while (waitpid(child, 0, 0) < 0 && errno == EINTR)
+            ;
+    }
+}
+
 /* The subject. */
 static void *spin(void *unused)
 {
@@ -133,22 +201,16 @@ static void *spin(void *unused)
     pin(cpu);
     setpriority(PRIO_PROCESS, 0, -20);
     prctl(PR_SET_NAME, "subject");
+    int guest = !strcmp(kind, "exit") || !strcmp(kind, "await") ? vcpu() : -1;
     shared->tid = (uint32_t)gettid();
     uint64_t last = now();
     uint32_t blocks = 0;
     while (!shared->stop) {
         if (shared->blocks != blocks) {
-            /* Uninterruptible until the child ends. */
             blocks = shared->blocks;
-            uint64_t from = now();
-            pid_t child = vfork();
-            if (!child) {
-                pause_ns(5 * MS);
-                _exit(0);
-            }
-            act(from, now());
-            while (waitpid(child, 0, 0) < 0 && errno == EINTR)
-                ;
+            block();
+        } else if (guest >= 0) {
+            ioctl(guest, KVM_RUN, 0);
         }
         uint64_t at = now();
         if (at - last >= over / 2)
@@ -486,7 +548,8 @@ int main(int count, char **arguments)
         fail("mmap");
     pin(elsewhere);
     pid_t child = 0, self = getpid();
-    int is_own = !strcmp(kind, "own"), is_blocked = !strcmp(kind, "blocked");
+    int is_own = !strcmp(kind, "own"), is_await = !strcmp(kind, "await");
+    int is_blocked = is_await || !strcmp(kind, "blocked") || !strcmp(kind, "exit");
     if (!is_own && !is_blocked && !(child = fork())) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         culprit(self, directory);
@@ -501,6 +564,11 @@ int main(int count, char **arguments)
     }
     if (is_own)
         pthread_create(&helper, 0, own_thread, 0);
+    if (is_await) {
+        sem_init(&asked, 0, 0);
+        sem_init(&answered, 0, 0);
+        pthread_create(&helper, 0, answer, 0);
+    }
     if (is_blocked)
         shared->ready = 1;
     while (!shared->ready) {
@@ -510,7 +578,7 @@ int main(int count, char **arguments)
         pause_ns(MS);
     }
     pthread_create(&spinner, 0, spin, 0);
-    while (!shared->tid)
+    while (!shared->tid || (is_await && !shared->helper))
         pause_ns(MS);
     printf("subject %u\nculprit %u\nready\n", shared->tid, shared->helper);
     fflush(stdout);
@@ -525,7 +593,7 @@ int main(int count, char **arguments)
         }
     if (child)
         waitpid(child, 0, 0);
-    if (is_own)
+    if (is_own || is_await)
         pthread_join(helper, 0);
     pause_ns(50 * MS);
     shared->stop = 1;

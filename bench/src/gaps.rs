@@ -25,7 +25,7 @@ use crate::page::{Figures, Table};
 use crate::scratch::Scratch;
 
 const SOURCE: &str = include_str!("../rivals/culprits.c");
-/// Rounds, and gaps of each culprit in a round: 208 gaps of 13 culprits.
+/// Rounds, and gaps of each culprit in a round: 240 gaps of 15 culprits.
 const ROUNDS: u32 = 4;
 const IN_ROUND: usize = 4;
 /// Attempts for one gap, as other tasks may spoil some.
@@ -48,7 +48,7 @@ struct Culprit {
     is_it: fn(&Cause, &Block) -> bool,
 }
 
-const CULPRITS: [Culprit; 13] = [
+const CULPRITS: [Culprit; 15] = [
     Culprit {
         kind: "fifo",
         what: "real-time task (fifo:50)",
@@ -114,6 +114,18 @@ const CULPRITS: [Culprit; 13] = [
         what: "uninterruptible sleep: vfork",
         controller: None,
         is_it: |cause, _| matches!(cause, Cause::Blocked { .. }),
+    },
+    Culprit {
+        kind: "exit",
+        what: "exit of a vCPU under KVM, handled in user space",
+        controller: None,
+        is_it: |cause, _| matches!(cause, Cause::Exit { reason: Some(reason) } if reason == "IO"),
+    },
+    Culprit {
+        kind: "await",
+        what: "vCPU under KVM that waits for a thread of its process",
+        controller: None,
+        is_it: |cause, block| matches!(cause, Cause::Awaited { task: Some(task), is_own: true, .. } if *task == format!("answer ({})", block.culprit)),
     },
     Culprit {
         kind: "quota",

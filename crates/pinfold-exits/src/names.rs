@@ -5,7 +5,7 @@
 //! can be compared with one of `perf kvm stat` or of Crăciun 2016. A number without a name is
 //! printed as a number.
 
-use pinfold_host::{ExitKey, ExitSource};
+use pinfold_host::{ExitKey, ExitSource, userspace_exit_name};
 
 /// A processor architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub fn name(source: ExitSource, architecture: Option<Architecture>, key: ExitKey
     let low = key.reason & 0xffff_ffff;
     let high = key.reason >> 32;
     match (source, architecture) {
-        (ExitSource::Userspace, _) => userspace(low, high),
+        (ExitSource::Userspace, _) => userspace_exit_name(low, high),
         (ExitSource::Hardware, Some(Architecture::X86)) => x86(low, high) + suffix(key),
         (ExitSource::Hardware, Some(Architecture::Arm)) => arm(low, high, key),
         (ExitSource::Hardware, Some(Architecture::RiscV)) => risc_v(key.reason) + suffix(key),
@@ -92,16 +92,6 @@ fn risc_v(cause: u64) -> String {
     match cause & INTERRUPT {
         0 => look_up(RISC_V, number).unwrap_or_else(|| format!("RISC-V exception {number}")),
         _ => look_up(RISC_V_IRQ, number).unwrap_or_else(|| format!("RISC-V interrupt {number}")),
-    }
-}
-
-/// A negative error number means that the call failed; the exit reason is then not valid.
-fn userspace(reason: u64, errno: u64) -> String {
-    let errno = u32::try_from(errno).unwrap_or(0).cast_signed();
-    match errno {
-        -4 => "INTERRUPTED (signal)".to_owned(),
-        ..0 => format!("error {}", errno.unsigned_abs()),
-        0.. => look_up(USERSPACE, reason).unwrap_or_else(|| format!("KVM exit {reason}")),
     }
 }
 
@@ -194,20 +184,6 @@ const RISC_V_IRQ: &[(u64, &str)] = &[
     (1, "IRQ_S_SOFT"), (2, "IRQ_VS_SOFT"), (3, "IRQ_M_SOFT"), (5, "IRQ_S_TIMER"),
     (6, "IRQ_VS_TIMER"), (7, "IRQ_M_TIMER"), (9, "IRQ_S_EXT"), (10, "IRQ_VS_EXT"),
     (11, "IRQ_M_EXT"), (12, "IRQ_S_GEXT"), (13, "IRQ_PMU_OVF"),
-];
-
-/// `KVM_EXIT_…` of `include/uapi/linux/kvm.h`.
-#[rustfmt::skip]
-const USERSPACE: &[(u64, &str)] = &[
-    (0, "UNKNOWN"), (1, "EXCEPTION"), (2, "IO"), (3, "HYPERCALL"), (4, "DEBUG"), (5, "HLT"),
-    (6, "MMIO"), (7, "IRQ_WINDOW_OPEN"), (8, "SHUTDOWN"), (9, "FAIL_ENTRY"), (10, "INTR"),
-    (11, "SET_TPR"), (12, "TPR_ACCESS"), (13, "S390_SIEIC"), (14, "S390_RESET"), (15, "DCR"),
-    (16, "NMI"), (17, "INTERNAL_ERROR"), (18, "OSI"), (19, "PAPR_HCALL"), (20, "S390_UCONTROL"),
-    (21, "WATCHDOG"), (22, "S390_TSCH"), (23, "EPR"), (24, "SYSTEM_EVENT"), (25, "S390_STSI"),
-    (26, "IOAPIC_EOI"), (27, "HYPERV"), (28, "ARM_NISV"), (29, "X86_RDMSR"), (30, "X86_WRMSR"),
-    (31, "DIRTY_RING_FULL"), (32, "AP_RESET_HOLD"), (33, "X86_BUS_LOCK"), (34, "XEN"),
-    (35, "RISCV_SBI"), (36, "RISCV_CSR"), (37, "NOTIFY"), (38, "LOONGARCH_IOCSR"),
-    (39, "MEMORY_FAULT"), (40, "TDX"), (41, "ARM_SEA"),
 ];
 
 #[cfg(test)]

@@ -2,15 +2,17 @@
 //
 // A gap is a wait for a CPU (runnable, `sched_switch` or `sched_wakeup` to `sched_switch`), a time
 // stopped or in uninterruptible sleep with the wait after it, a burst of interrupts and softirqs on
-// top of the thread, or a tick that came too late although nothing was seen on the CPU.
+// top of the thread, a tick that came too late although nothing was seen on the CPU, or the time
+// from an exit of a vCPU to its next entry: on the CPU, or asleep after an exit to user space.
 //
 // Each CPU keeps the last slices of what was on it: tasks, interrupts, softirqs, functions of
 // timers, tasklets and work items. A record is the gap and a copy of these slices, which
 // overlap as they were nested; user space computes net times. What is shorter than the bound is
 // counted in a histogram of the thread.
 //
-// All programs take the arguments of their events (BTF): programs at event records are not called
-// while another BPF program runs on their CPU. Compiled by `cargo xtask bpf`.
+// All programs take the arguments of their events: programs at event records are not called while
+// another BPF program runs on their CPU. Those of KVM, which may be a module, do so without types.
+// Compiled by `cargo xtask bpf`.
 
 #include "kernel.h"
 
@@ -19,6 +21,7 @@
 #define FRAMES 8
 #define BUCKETS 32
 #define NAME 16
+#define WORKERS 1024
 
 // Set by the loader.
 const volatile u64 over_ns = 200000;
@@ -32,9 +35,11 @@ const volatile u32 has_throttling = 0;
 // What a slice is of; `gap_trace.rs` has the same.
 enum { TASK, INTERRUPT, VECTOR, SOFTIRQ, TASKLET, TIMER, HRTIMER, WORK };
 // What a gap is.
-enum { WAIT, BURST, UNSEEN };
+enum { WAIT, BURST, UNSEEN, EXIT };
 // Marks of a gap.
-enum { PREEMPTED = 1, THROTTLED = 2 };
+enum { PREEMPTED = 1, THROTTLED = 2, OUTSIDE = 4 };
+// Where a vCPU is: in the guest (or not known), in the kernel, in user space, halted.
+enum { INSIDE, KERNEL, USER, HALTED };
 // What a thread does.
 enum { UNKNOWN, RUNNING, OFF, ENDED };
 enum { NO_RECORD, NO_THREAD, LOST };
@@ -43,6 +48,12 @@ enum { NO_RECORD, NO_THREAD, LOST };
 #define SOON 3000
 // Shorter slices are not kept (ns).
 #define SHORTEST 1000
+// A worker of the kernel: `PF_WQ_WORKER`.
+#define WORKER 0x20
+// `KVM_EXIT_HLT`, plus one: the guest waits for an interrupt.
+#define HALT 6
+// Nothing waits for records, so none needs an interrupt: `BPF_RB_NO_WAKEUP`.
+#define NO_WAKEUP 1
 
 struct cfs_rq {
     s32 throttle_count;
@@ -55,6 +66,7 @@ struct task_struct {
     s32 tgid;
     s32 prio;
     u32 policy;
+    u32 flags;
     struct sched_entity se;
     char comm[NAME];
 } KERNEL_TYPE;
@@ -98,6 +110,9 @@ struct gap {
     u32 waker;
     u32 process;
     char waker_name[NAME];
+    u64 exit;       // reason of the exit to user space plus one, error in the upper half; 0: none
+    u32 waker_process;
+    u32 unused;
     struct slice earlier; // on the CPU from which it was moved
     struct slice now; // what is on the CPU at the end
 };
@@ -124,6 +139,9 @@ struct cpu {
     u64 calls_until_ns;
     u64 calls_id;
     u64 calls_kind;
+    // The work item that runs: begin and function, 0 if none does.
+    u64 work_ns;
+    u64 work;
 };
 #define RECORD (sizeof(struct gap) + sizeof(struct slice) * SLICES)
 
@@ -138,8 +156,12 @@ struct thread {
     u32 waker;
     u32 process;
     u32 cpu; // on whose queue it is
-    u32 unused;
+    u32 waker_process;
     char waker_name[NAME];
+    // Of a vCPU: where it is, since when it is there on a CPU, and why it left the kernel.
+    u64 place;
+    u64 out_ns;
+    u64 exit;
     struct slice earlier;
     u64 count;
     u64 sum_ns;
@@ -149,6 +171,8 @@ struct thread {
 MAP(threads, BPF_MAP_TYPE_HASH, THREADS, u32, struct thread);
 MAP(cpus, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct cpu);
 MAP(lost, BPF_MAP_TYPE_ARRAY, LOST, u32, u64);
+// The function of a work item whose worker is not on a CPU.
+MAP(works, BPF_MAP_TYPE_HASH, WORKERS, u32, u64);
 MAP(fresh, BPF_MAP_TYPE_ARRAY, 1, u32, struct thread);
 struct {
     int (*type)[27];
@@ -207,7 +231,7 @@ INLINE void add_short(struct thread *thread, u64 ns)
 
 INLINE void emit(struct cpu *cpu)
 {
-    if (bpf_ringbuf_output(&records, cpu, RECORD, 0))
+    if (bpf_ringbuf_output(&records, cpu, RECORD, NO_WAKEUP))
         count(NO_RECORD);
 }
 
@@ -225,8 +249,76 @@ INLINE void begin_gap(struct gap *gap, const struct thread *thread, u32 tid, u64
     gap->moves = thread->moves;
     gap->waker = thread->waker;
     gap->process = thread->process;
+    gap->exit = thread->exit;
+    gap->waker_process = thread->waker_process;
     __builtin_memcpy(gap->waker_name, thread->waker_name, NAME);
     gap->earlier = thread->earlier;
+}
+
+INLINE void add_slice(struct cpu *cpu, u64 from, u64 until, u64 id, u32 kind)
+{
+    struct slice *slice = new_slice(cpu);
+
+    slice->from_ns = from;
+    slice->until_ns = until;
+    slice->id = id;
+    slice->kind = kind;
+    slice->tid = 0;
+    slice->process = 0;
+}
+
+// A gap of the thread that runs.
+INLINE void emit_running(struct cpu *cpu, u32 kind, u32 tid, u64 from, u64 until)
+{
+    cpu->gap.from_ns = from;
+    cpu->gap.until_ns = until;
+    cpu->gap.woken_ns = 0;
+    cpu->gap.arrived_ns = from;
+    cpu->gap.tid = tid;
+    cpu->gap.cpu = bpf_get_smp_processor_id();
+    cpu->gap.kind = kind;
+    cpu->gap.marks = 0;
+    cpu->gap.state = 0;
+    cpu->gap.moves = 0;
+    cpu->gap.waker = 0;
+    cpu->gap.earlier.until_ns = 0;
+    cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
+    emit(cpu);
+}
+
+// The time since an exit, or since it got the CPU after one.
+INLINE void end_exit(struct cpu *cpu, const struct thread *thread, u32 tid, u64 now)
+{
+    u64 from = thread->out_ns;
+
+    if (thread->place == HALTED || !from || now < from || now - from < over_ns)
+        return;
+    cpu->gap.exit = thread->exit;
+    emit_running(cpu, EXIT, tid, from, now);
+}
+
+// A worker sleeps or is preempted within a work item, which goes on when it runs again.
+INLINE void switch_work(struct cpu *cpu, const struct task_struct *prev,
+                        const struct task_struct *next, u64 now)
+{
+    u32 tid;
+    u64 *work;
+
+    if (cpu->work) {
+        tid = prev->pid;
+        if (now - cpu->work_ns >= SHORTEST)
+            add_slice(cpu, cpu->work_ns, now, cpu->work, WORK);
+        bpf_map_update_elem(&works, &tid, &cpu->work, BPF_ANY);
+        cpu->work = 0;
+    }
+    if (next->flags & WORKER) {
+        tid = next->pid;
+        work = bpf_map_lookup_elem(&works, &tid);
+        if (work) {
+            cpu->work = *work;
+            cpu->work_ns = now;
+        }
+    }
 }
 
 // sched_switch(preempt, prev, next, prev_state)
@@ -245,6 +337,7 @@ int at_switch(const u64 *arguments)
 
     if (!cpu)
         return 0;
+    switch_work(cpu, prev, next, now);
     slice = new_slice(cpu);
     *slice = cpu->gap.now;
     slice->until_ns = now;
@@ -280,10 +373,14 @@ int at_switch(const u64 *arguments)
             }
         }
         thread->since_ns = 0;
+        thread->out_ns = now;
         thread->state = RUNNING;
     }
     thread = watched(leaves);
     if (thread) {
+        // A sleep in the kernel is a halt, with the polling before it.
+        if (thread->place == USER || (thread->place == KERNEL && !(state & 1)))
+            end_exit(cpu, thread, leaves, now);
         thread->state = OFF;
         thread->prev_state = state;
         thread->process = prev->tgid;
@@ -293,6 +390,7 @@ int at_switch(const u64 *arguments)
         thread->woken_ns = 0;
         thread->arrived_ns = now;
         thread->waker = 0;
+        thread->waker_process = 0;
         thread->marks = 0;
         thread->since_ns = 0;
         // Dead threads leave for ever; sleeping ones have a gap only once they are woken.
@@ -306,6 +404,9 @@ int at_switch(const u64 *arguments)
                 thread->marks |= THROTTLED;
         } else if (state & 0x0e || state & 0x8000) {
             thread->since_ns = now;
+        } else if (thread->place == USER && (u32)thread->exit != HALT) {
+            thread->since_ns = now;
+            thread->marks = OUTSIDE;
         }
     }
     return 0;
@@ -350,6 +451,7 @@ int at_waking(const u64 *arguments)
     if (!thread || thread->state == RUNNING || thread->woken_ns)
         return 0;
     thread->waker = (u32)bpf_get_current_pid_tgid();
+    thread->waker_process = bpf_get_current_pid_tgid() >> 32;
     bpf_get_current_comm(thread->waker_name, NAME);
     return 0;
 }
@@ -436,7 +538,7 @@ INLINE int entered(u32 kind, u64 id)
     if (!cpu)
         return 0;
     depth = cpu->depth;
-    if (!depth && kind != WORK && now - cpu->end_ns >= SOON) {
+    if (!depth && now - cpu->end_ns >= SOON) {
         cpu->before_ns = cpu->end_ns > cpu->gap.now.from_ns ? cpu->end_ns : cpu->gap.now.from_ns;
         cpu->burst_ns = now;
     }
@@ -450,16 +552,17 @@ INLINE int entered(u32 kind, u64 id)
     return 0;
 }
 
-INLINE void add_slice(struct cpu *cpu, u64 from, u64 until, u64 id, u32 kind)
+// A softirq that is raised again and again is one slice: ksoftirqd calls RCU for ten callbacks each.
+INLINE void add_or_extend(struct cpu *cpu, const struct frame *frame, u64 now)
 {
-    struct slice *slice = new_slice(cpu);
+    u64 last_at = cpu->next - 1;
+    struct slice *last = &cpu->slices[last_at & (SLICES - 1)];
 
-    slice->from_ns = from;
-    slice->until_ns = until;
-    slice->id = id;
-    slice->kind = kind;
-    slice->tid = 0;
-    slice->process = 0;
+    if (last->kind == frame->kind && last->id == frame->id
+        && frame->since_ns - last->until_ns < SHORTEST)
+        last->until_ns = now;
+    else
+        add_slice(cpu, frame->since_ns, now, frame->id, frame->kind);
 }
 
 // Thousands of timers that expire together are one slice, though each call is short.
@@ -503,7 +606,7 @@ INLINE int left(u32 kind, int is_burst)
     }
     cpu->depth = depth;
     if (now - frame->since_ns >= SHORTEST) {
-        add_slice(cpu, frame->since_ns, now, frame->id, kind);
+        add_or_extend(cpu, frame, now);
         cpu->calls_id = 0;
     } else if (!is_burst) {
         add_call(cpu, frame, now);
@@ -519,20 +622,10 @@ INLINE int left(u32 kind, int is_burst)
         add_short(thread, now - frame->since_ns);
         return 0;
     }
-    cpu->gap.from_ns = cpu->burst_ns;
-    cpu->gap.until_ns = now;
-    cpu->gap.woken_ns = 0;
-    cpu->gap.arrived_ns = cpu->burst_ns;
-    cpu->gap.tid = tid;
-    cpu->gap.cpu = bpf_get_smp_processor_id();
-    cpu->gap.kind = BURST;
-    cpu->gap.marks = 0;
-    cpu->gap.state = 0;
-    cpu->gap.moves = 0;
-    cpu->gap.waker = 0;
-    cpu->gap.earlier.until_ns = 0;
-    cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
-    emit(cpu);
+    // Part of the time since an exit.
+    if (thread->place == KERNEL || thread->place == USER)
+        return 0;
+    emit_running(cpu, BURST, tid, cpu->burst_ns, now);
     // The copy took longer than a burst may pause.
     cpu->end_ns = bpf_ktime_get_ns();
     return 0;
@@ -565,7 +658,107 @@ EVENTS(x86_platform_ipi_entry, x86_platform_ipi_exit, VECTOR, 6, 1)
 EVENTS(ipi_entry, ipi_exit, VECTOR, 7, 1)
 EVENTS(tasklet_entry, tasklet_exit, TASKLET, arguments[1], 0)
 EVENTS(timer_expire_entry, timer_expire_exit, TIMER, (u64)((const struct timer_list *)arguments[0])->function, 0)
-EVENTS(workqueue_execute_start, workqueue_execute_end, WORK, (u64)((const struct work_struct *)arguments[0])->func, 0)
+
+// workqueue_execute_start(work): a work item may sleep, so it is no frame of its CPU.
+SEC("tp_btf/workqueue_execute_start")
+int workqueue_execute_start(const u64 *arguments)
+{
+    struct cpu *cpu = own_cpu();
+
+    if (cpu) {
+        cpu->work = (u64)((const struct work_struct *)arguments[0])->func;
+        cpu->work_ns = bpf_ktime_get_ns();
+    }
+    return 0;
+}
+
+SEC("tp_btf/workqueue_execute_end")
+int workqueue_execute_end(const u64 *arguments)
+{
+    u64 now = bpf_ktime_get_ns();
+    struct cpu *cpu = own_cpu();
+    u32 tid = (u32)bpf_get_current_pid_tgid();
+
+    (void)arguments;
+    if (cpu && cpu->work) {
+        if (now - cpu->work_ns >= SHORTEST)
+            add_slice(cpu, cpu->work_ns, now, cpu->work, WORK);
+        cpu->work = 0;
+    }
+    if (bpf_map_lookup_elem(&works, &tid))
+        bpf_map_delete_elem(&works, &tid);
+    return 0;
+}
+
+// kvm_exit(vcpu, isa)
+SEC("raw_tp/kvm_exit")
+int at_vm_exit(const u64 *arguments)
+{
+    struct thread *thread = watched((u32)bpf_get_current_pid_tgid());
+
+    (void)arguments;
+    if (thread) {
+        thread->place = KERNEL;
+        thread->exit = 0;
+        thread->out_ns = bpf_ktime_get_ns();
+    }
+    return 0;
+}
+
+// kvm_userspace_exit(reason, errno)
+SEC("raw_tp/kvm_userspace_exit")
+int at_user(const u64 *arguments)
+{
+    struct thread *thread = watched((u32)bpf_get_current_pid_tgid());
+
+    if (thread) {
+        if (thread->place != KERNEL)
+            thread->out_ns = bpf_ktime_get_ns();
+        thread->place = USER;
+        thread->exit = (arguments[1] << 32) | ((u32)arguments[0] + 1);
+    }
+    return 0;
+}
+
+// kvm_vcpu_wakeup(ns, waited, valid): the end of a halt.
+SEC("raw_tp/kvm_vcpu_wakeup")
+int at_halted(const u64 *arguments)
+{
+    struct thread *thread = watched((u32)bpf_get_current_pid_tgid());
+
+    (void)arguments;
+    if (thread && thread->place == KERNEL)
+        thread->place = HALTED;
+    return 0;
+}
+
+INLINE int enters(void)
+{
+    u32 tid = (u32)bpf_get_current_pid_tgid();
+    struct thread *thread = watched(tid);
+    struct cpu *cpu = own_cpu();
+
+    if (thread && cpu && thread->place) {
+        end_exit(cpu, thread, tid, bpf_ktime_get_ns());
+        thread->place = INSIDE;
+    }
+    return 0;
+}
+
+// kvm_entry(vcpu, …)
+SEC("raw_tp/kvm_entry")
+int at_vm_entry(const u64 *arguments)
+{
+    (void)arguments;
+    return enters();
+}
+
+// kvm_fpu(load): user space lets the vCPU run; some hosts have no other event of it.
+SEC("raw_tp/kvm_fpu")
+int at_fpu(const u64 *arguments)
+{
+    return (u32)arguments[0] ? enters() : 0;
+}
 
 // hrtimer_expire_entry(hrtimer, now): a tick that is late although nothing was on top of the
 // thread since before its time: the CPU itself stood still.
@@ -584,23 +777,8 @@ int hrtimer_expire_entry(const u64 *arguments)
         expires = timer->node.expires;
         from = expires > cpu->before_ns ? expires : cpu->before_ns;
         tid = (u32)bpf_get_current_pid_tgid();
-        if (cpu->burst_ns > from && cpu->burst_ns - from >= over_ns && watched(tid)) {
-            cpu->gap.from_ns = from;
-            cpu->gap.until_ns = cpu->burst_ns;
-            cpu->gap.woken_ns = 0;
-            cpu->gap.arrived_ns = from;
-            cpu->gap.tid = tid;
-            cpu->gap.cpu = bpf_get_smp_processor_id();
-            cpu->gap.kind = UNSEEN;
-            cpu->gap.marks = 0;
-            cpu->gap.state = 0;
-            cpu->gap.moves = 0;
-            cpu->gap.waker = 0;
-            cpu->gap.earlier.until_ns = 0;
-    cpu->gap.earlier.until_ns = 0;
-            cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
-            emit(cpu);
-        }
+        if (cpu->burst_ns > from && cpu->burst_ns - from >= over_ns && watched(tid))
+            emit_running(cpu, UNSEEN, tid, from, cpu->burst_ns);
     }
     return entered(HRTIMER, function);
 }

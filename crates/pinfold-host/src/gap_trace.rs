@@ -1,7 +1,7 @@
 //! Gaps of a set of threads: when each did not run although it could have, and what was on its CPU.
 //!
-//! The BPF program is `bpf/gaps.bpf.c`. It takes typed arguments only, so that other BPF programs on
-//! the same CPU do not hide events from it: it needs BTF, `CAP_BPF` and `CAP_PERFMON`. Each gap
+//! The BPF program is `bpf/gaps.bpf.c`. It takes the arguments of events, so that other BPF programs
+//! on the same CPU do not hide events from it: it needs BTF, `CAP_BPF` and `CAP_PERFMON`. Each gap
 //! above the bound is a record; shorter ones are counted. It ends with this process.
 
 use std::collections::BTreeMap;
@@ -9,13 +9,14 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
-use aya::programs::BtfTracePoint;
 use aya::programs::tp_btf::BtfTracePointLink;
+use aya::programs::{BtfTracePoint, RawTracePoint};
 use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
 use crate::bpf::{Named, name_of, program_sum};
+use crate::exit_names::userspace_exit_name;
 use crate::raw::{GAP_BUCKETS, GapThread};
 use crate::{Clock as _, Host, HostError, SystemClock, paths};
 
@@ -28,7 +29,7 @@ const LATER: u32 = 1024;
 const SLICE: usize = 56;
 const SLICES: usize = 256;
 /// Offsets in a record: `struct gap` of the BPF program.
-const EARLIER_AT: usize = 80;
+const EARLIER_AT: usize = 96;
 const NOW_AT: usize = EARLIER_AT + SLICE;
 const SLICES_AT: usize = NOW_AT + SLICE;
 
@@ -107,6 +108,21 @@ pub enum GapKind {
     Interrupted,
     /// The tick came too late, and no event explains why.
     Unseen,
+    /// A vCPU that was out of the guest, on a CPU.
+    Exit,
+    /// A vCPU that slept after an exit to user space, until another thread woke it.
+    Awaiting,
+}
+
+/// The task that woke a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WakerTask {
+    /// Its thread ID.
+    pub tid: Tid,
+    /// Its process.
+    pub process: Tid,
+    /// Its name.
+    pub name: String,
 }
 
 /// One gap.
@@ -132,8 +148,10 @@ pub struct RawGap {
     pub is_throttled: bool,
     /// Migrations.
     pub moves: u32,
-    /// Which task woke it: its ID and name.
-    pub waker: Option<(Tid, String)>,
+    /// Which task woke it.
+    pub waker: Option<WakerTask>,
+    /// Name of the exit to user space before it, of a vCPU under KVM.
+    pub exit: Option<String>,
     /// True if it had not ended when the observation did.
     pub is_open: bool,
     /// What was on the CPU, clipped to the gap, in order of the end.
@@ -239,6 +257,14 @@ const OPTIONAL: [&str; 26] = [
     "x86_platform_ipi_exit",
     "x86_platform_ipi_entry",
 ];
+/// Events of KVM, which are absent without it: entries last, as an entry ends what an exit began.
+const KVM: [(&str, &str); 5] = [
+    ("at_fpu", "kvm_fpu"),
+    ("at_vm_entry", "kvm_entry"),
+    ("at_halted", "kvm_vcpu_wakeup"),
+    ("at_user", "kvm_userspace_exit"),
+    ("at_vm_exit", "kvm_exit"),
+];
 /// Arm's interrupts between processors.
 const ARM: [&str; 2] = ["ipi_exit", "ipi_entry"];
 
@@ -305,6 +331,7 @@ impl GapTracer {
             _stats: stats,
         };
         tracer.attach_optional(&types);
+        tracer.attach_kvm();
         for (part, event) in NEEDED {
             let link = PROGRAM.attach_typed(&mut tracer.program, part, event, &types)?;
             tracer.links.push(link);
@@ -328,6 +355,18 @@ impl GapTracer {
             .is_err()
         {
             self.absent.push("cpu_idle");
+        }
+    }
+
+    /// KVM may be a module, whose types are not those of the kernel: these take plain arguments,
+    /// and stay attached by the program object.
+    fn attach_kvm(&mut self) {
+        for (part, event) in KVM {
+            let Some(program) = self.program.program_mut(part) else { continue };
+            let raw: Result<&mut RawTracePoint, _> = program.try_into();
+            // Without KVM there are no exits.
+            let (Ok(_) | Err(_)) =
+                raw.and_then(|raw| raw.load().and_then(|()| raw.attach(event).map(|_| ())));
         }
     }
 
@@ -443,6 +482,7 @@ fn open_gap(tid: u32, thread: &GapThread, now_ns: u64, over_ns: u64) -> Option<R
         is_throttled: thread.marks & 2 != 0,
         moves: thread.moves,
         waker: None,
+        exit: None,
         is_open: true,
         slices: Vec::new(),
     })
@@ -452,6 +492,8 @@ fn kind_of(kind: u32, marks: u32, state: u32) -> GapKind {
     match kind {
         1 => GapKind::Interrupted,
         2 => GapKind::Unseen,
+        3 => GapKind::Exit,
+        _ if marks & 4 != 0 => GapKind::Awaiting,
         // `__TASK_STOPPED`, `__TASK_TRACED`, `TASK_FROZEN`.
         _ if state & 0x800c != 0 => GapKind::Stopped,
         // `TASK_UNINTERRUPTIBLE`.
@@ -463,7 +505,7 @@ fn kind_of(kind: u32, marks: u32, state: u32) -> GapKind {
 fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
     let (from_ns, until_ns) = (long(record, 0)?, long(record, 8)?);
     let (woken_ns, arrived_ns) = (long(record, 16)?, long(record, 24)?);
-    let (marks, waker) = (int(record, 44)?, int(record, 56)?);
+    let (marks, waker, exit) = (int(record, 44)?, int(record, 56)?, long(record, 80)?);
     let mut slices: Vec<GapSlice> =
         (0..SLICES).filter_map(|at| slice(record, SLICES_AT + at * SLICE, symbols)).collect();
     for slice in &mut slices {
@@ -492,8 +534,15 @@ fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
         moves: int(record, 52)?,
         waker: match waker {
             0 => None,
-            tid => Some((Tid(tid), name_of(record.get(64..80)?.try_into().ok()?))),
+            tid => Some(WakerTask {
+                tid: Tid(tid),
+                process: Tid(int(record, 88)?),
+                name: name_of(record.get(64..80)?.try_into().ok()?),
+            }),
         },
+        exit: (exit & 0xffff_ffff)
+            .checked_sub(1)
+            .map(|reason| userspace_exit_name(reason, exit >> 32)),
         is_open: false,
         slices,
     })

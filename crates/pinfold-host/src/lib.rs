@@ -16,6 +16,7 @@ mod control_socket;
 mod counter;
 mod error;
 mod event_poll;
+mod exit_names;
 mod fd;
 pub mod files;
 mod futex_sampler;
@@ -45,11 +46,12 @@ pub use control_socket::ControlSocket;
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
 pub use error::{HostError, with_causes};
 pub use event_poll::{EventWatcher, Events};
+pub use exit_names::userspace_exit_name;
 pub use futex_sampler::{FutexSampler, FutexSamples, SampledClock};
 pub use futex_trace::{FutexCallSite, FutexKind, FutexReading, FutexTracer, OpenCall};
 pub use gap_trace::{
     BUCKETS as GAP_BUCKETS, FunctionKind, GapKind, GapSlice, GapTotals, GapTracer, Occupant,
-    OtherTask, RawGap, ShortGaps,
+    OtherTask, RawGap, ShortGaps, WakerTask,
 };
 pub use kept_file::KeptFile;
 pub use kvm_exits::{

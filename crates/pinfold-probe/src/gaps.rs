@@ -4,8 +4,8 @@
 //! what was on its CPU; [`record`] stores a [`GapReport`] and reads it again. Net times: an interrupt
 //! inside a softirq inside a thread counts once. What no event explains is the rest of a gap.
 //!
-//! Not covered: time in exits to the hypervisor and to user space (see `pinfold exits`), and sleep
-//! that ends with an event of another thread (see [`crate::locks`]).
+//! Not covered: exits that are shorter than the bound (see `pinfold exits`), and sleep in the guest or
+//! under TCG that ends with an event of another thread (see [`crate::locks`]).
 
 pub mod attribute;
 mod cause;

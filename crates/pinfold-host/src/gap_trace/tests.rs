@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::{HostMut as _, LiveHost, process};
+use crate::{HostMut as _, LiveHost, MicroGuest, Work, process};
 
 #[test]
 fn symbols_have_their_modules_and_hidden_ones_are_none() {
@@ -76,4 +76,27 @@ fn a_thread_that_waits_has_the_task_that_ran() {
         }
         Err(error) => println!("skipped: {error}"),
     }
+}
+
+/// A guest whose only work are writes to a port, which KVM passes on to this process.
+#[test]
+fn exits_of_a_vcpu_have_their_reason() {
+    let host = LiveHost::new().unwrap();
+    let mut guest = match MicroGuest::new() {
+        Ok(guest) => guest,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    // Each exit is longer than this.
+    let mut tracer = match GapTracer::open(&host, &[process::own_tid()], 100, false) {
+        Ok(tracer) => tracer,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    match guest.run(Work { out: 100, ..Work::default() }) {
+        Ok(run) => assert_eq!(run.out, 100),
+        Err(error) => return println!("skipped: {error}"),
+    }
+    let gaps = tracer.take();
+    let exits = gaps.iter().filter(|gap| gap.kind == GapKind::Exit);
+    let reasons: Vec<_> = exits.map(|gap| gap.exit.as_deref()).collect();
+    assert!(reasons.contains(&Some("IO")), "{} gaps, {reasons:?}", gaps.len());
 }

@@ -101,18 +101,23 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     let length_ns = gap.until_ns.saturating_sub(gap.from_ns);
     // Before it became runnable, what is on the CPU does not matter.
     let asleep_until = match gap.kind {
-        GapKind::Stopped | GapKind::Blocked => gap.woken_ns.unwrap_or(gap.until_ns),
-        GapKind::Waiting { .. } | GapKind::Interrupted | GapKind::Unseen => gap.from_ns,
+        GapKind::Stopped | GapKind::Blocked | GapKind::Awaiting => {
+            gap.woken_ns.unwrap_or(gap.until_ns)
+        }
+        GapKind::Waiting { .. } | GapKind::Interrupted | GapKind::Unseen | GapKind::Exit => {
+            gap.from_ns
+        }
     };
     let asleep_ns = asleep_until.saturating_sub(gap.from_ns);
     match gap.kind {
         GapKind::Stopped => add(&mut sums, Cause::Stopped, asleep_ns),
         GapKind::Blocked => {
-            let waker = gap.waker.as_ref().map(|(tid, name)| format!("{name} ({tid})"));
+            let waker = gap.waker.as_ref().map(|task| format!("{} ({})", task.name, task.tid));
             add(&mut sums, Cause::Blocked { waker }, asleep_ns);
         }
+        GapKind::Awaiting => add(&mut sums, name_awaited(gap), asleep_ns),
         GapKind::Unseen => add(&mut sums, Cause::Unseen, length_ns),
-        GapKind::Waiting { .. } | GapKind::Interrupted => {}
+        GapKind::Waiting { .. } | GapKind::Interrupted | GapKind::Exit => {}
     }
     let mut counted_from = asleep_until;
     let quota = quota(gap, context, asleep_until);
@@ -124,12 +129,17 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     let clipped = gap
         .slices
         .iter()
-        .filter(|slice| slice.until_ns > counted_from)
+        .filter(|slice| slice.until_ns > counted_from && !is_of_exit(slice, gap))
         .map(|slice| GapSlice { from_ns: slice.from_ns.max(counted_from), ..slice.clone() });
     for (cause, ns) in net(&clipped.collect::<Vec<_>>(), gap, context.names) {
         if gap.kind != GapKind::Unseen {
             add(&mut sums, cause, ns);
         }
+    }
+    if gap.kind == GapKind::Exit {
+        let others: u64 = sums.values().copied().fold(0, u64::saturating_add);
+        let exit = Cause::Exit { reason: gap.exit.clone() };
+        add(&mut sums, exit, length_ns.saturating_sub(others));
     }
     let idle_ns: u64 =
         sums.iter().filter(|(cause, _)| is_idle_exit(cause)).map(|(_, ns)| *ns).sum();
@@ -142,6 +152,21 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
 fn add(sums: &mut BTreeMap<Cause, u64>, cause: Cause, ns: u64) {
     let sum = sums.entry(cause).or_default();
     *sum = sum.saturating_add(ns);
+}
+
+/// What a vCPU waited for after an exit to user space.
+fn name_awaited(gap: &RawGap) -> Cause {
+    let task = gap.waker.as_ref();
+    Cause::Awaited {
+        task: task.map(|task| format!("{} ({})", task.name, task.tid)),
+        exit: gap.exit.clone(),
+        is_own: task.is_some_and(|task| task.process == gap.process),
+    }
+}
+
+/// The vCPU itself, which is on the CPU while it is out of the guest.
+fn is_of_exit(slice: &GapSlice, gap: &RawGap) -> bool {
+    gap.kind == GapKind::Exit && matches!(slice.occupant, Occupant::Task(_) | Occupant::Idle(_))
 }
 
 fn is_idle_exit(cause: &Cause) -> bool {
@@ -202,7 +227,10 @@ impl Sweep<'_> {
 /// The time of each slice without those inside it, by cause.
 fn net(slices: &[GapSlice], gap: &RawGap, names: &Names) -> Vec<(Cause, u64)> {
     let mut order: Vec<&GapSlice> = slices.iter().collect();
-    order.sort_by_key(|slice| (slice.from_ns, std::cmp::Reverse(slice.until_ns)));
+    order.sort_by_key(|slice| {
+        let is_inside = !matches!(slice.occupant, Occupant::Task(_) | Occupant::Idle(_));
+        (slice.from_ns, std::cmp::Reverse(slice.until_ns), is_inside)
+    });
     let mut sweep = Sweep { stack: Vec::new(), at_ns: 0, found: Vec::new(), gap, names };
     for slice in order {
         sweep.end(slice.from_ns);

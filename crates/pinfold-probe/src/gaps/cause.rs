@@ -72,13 +72,27 @@ pub enum Cause {
         /// The task that was on the CPU that ended it.
         waker: Option<String>,
     },
+    /// A vCPU slept after an exit to user space, as for a lock of its own QEMU.
+    Awaited {
+        /// The task that woke it.
+        task: Option<String>,
+        /// The exit.
+        exit: Option<String>,
+        /// True if that task is a thread of the same process.
+        is_own: bool,
+    },
+    /// A vCPU was out of the guest, on a CPU.
+    Exit {
+        /// The exit to user space; `None` if the kernel handled it.
+        reason: Option<String>,
+    },
     /// The CPU stood still, and Linux saw nothing.
     Unseen,
 }
 
 impl Cause {
     /// All words of [`Cause::word`].
-    pub const WORDS: [&str; 10] = [
+    pub const WORDS: [&str; 11] = [
         "irq",
         "softirq",
         "qemu",
@@ -88,6 +102,7 @@ impl Cause {
         "quota",
         "stopped",
         "blocked",
+        "exit",
         "below",
     ];
 
@@ -97,13 +112,14 @@ impl Cause {
         match self {
             Cause::Interrupt { .. } | Cause::Processor { .. } => "irq",
             Cause::Softirq { .. } => "softirq",
-            Cause::Thread { is_own: true, .. } => "qemu",
-            Cause::Thread { .. } => "thread",
+            Cause::Thread { is_own: true, .. } | Cause::Awaited { is_own: true, .. } => "qemu",
+            Cause::Thread { .. } | Cause::Awaited { .. } => "thread",
             Cause::KernelWork { .. } => "kworker",
             Cause::IdleExit { .. } => "idle-exit",
             Cause::Quota { .. } => "quota",
             Cause::Stopped => "stopped",
             Cause::Blocked { .. } => "blocked",
+            Cause::Exit { .. } => "exit",
             Cause::Unseen => "below",
         }
     }
@@ -121,7 +137,9 @@ impl Cause {
                 apply(selector, "--knob irq:all=housekeeping")
             }
             Cause::KernelWork { .. } => apply(selector, "--knob workqueues=housekeeping"),
-            Cause::Thread { is_own: true, .. } => apply(selector, ""),
+            Cause::Thread { is_own: true, .. } | Cause::Awaited { is_own: true, .. } => {
+                apply(selector, "")
+            }
             Cause::Thread { tid, .. } => apply(selector, "--isolate host").or_else(|| {
                 let command = format!("taskset -pc {} {tid}", quote(elsewhere));
                 (!elsewhere.is_empty()).then_some(command)
@@ -132,6 +150,8 @@ impl Cause {
             | Cause::Softirq { .. }
             | Cause::Stopped
             | Cause::Blocked { .. }
+            | Cause::Awaited { .. }
+            | Cause::Exit { .. }
             | Cause::Unseen => None,
         }
     }
@@ -201,6 +221,19 @@ impl fmt::Display for Cause {
                 write!(f, "blocked in the kernel until {}", shown::harmless(waker))
             }
             Cause::Blocked { waker: None } => f.write_str("blocked in the kernel"),
+            Cause::Awaited { task, exit, is_own } => {
+                let own = if *is_own { "own thread " } else { "" };
+                let task = task.as_deref().map_or("another thread".into(), shown::harmless);
+                write!(f, "waiting for {own}{task}")?;
+                match exit {
+                    Some(exit) => write!(f, " after exit {}", shown::harmless(exit)),
+                    None => Ok(()),
+                }
+            }
+            Cause::Exit { reason: Some(reason) } => {
+                write!(f, "exit {} handled in user space", shown::harmless(reason))
+            }
+            Cause::Exit { reason: None } => f.write_str("exit handled in the kernel"),
             Cause::Unseen => f.write_str("not seen by Linux (hypervisor or firmware)"),
         }
     }

@@ -1,7 +1,7 @@
 //! The attribution, on gaps that are made up, and the file format.
 
 use pinfold_host::cpu_groups::Throttling;
-use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap};
+use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap, WakerTask};
 use pinfold_model::{PuId, Tid};
 
 use super::attribute::{Context, gaps, parts};
@@ -37,6 +37,7 @@ fn gap(until_us: u64, slices: Vec<GapSlice>) -> RawGap {
         is_throttled: false,
         moves: 0,
         waker: None,
+        exit: None,
         is_open: false,
         slices,
     }
@@ -115,10 +116,24 @@ fn before_a_stopped_thread_was_woken_nothing_else_counts() {
     stopped.woken_ns = None;
     check(&stopped, &[("stopped", 8000)]);
     stopped.kind = GapKind::Blocked;
-    stopped.waker = Some((Tid(3), "kswapd0".to_owned()));
+    stopped.waker = Some(WakerTask { tid: Tid(3), process: Tid(3), name: "kswapd0".to_owned() });
     check(&stopped, &[("blocked in the kernel until kswapd0 (3)", 8000)]);
     stopped.kind = GapKind::Unseen;
     check(&stopped, &[("not seen by Linux (hypervisor or firmware)", 8000)]);
+}
+
+#[test]
+fn out_of_the_guest_a_vcpu_has_its_exit_or_the_thread_that_it_waited_for() {
+    let own = slice(0, 900, task(7, "CPU 0/KVM"));
+    let mut exit = gap(1000, vec![own, slice(100, 300, Occupant::Interrupt(9))]);
+    exit.kind = GapKind::Exit;
+    check(&exit, &[("exit handled in the kernel", 800), ("interrupt 9 (nvme0q1)", 200)]);
+    exit.exit = Some("MMIO".to_owned());
+    check(&exit, &[("exit MMIO handled in user space", 800), ("interrupt 9 (nvme0q1)", 200)]);
+    exit.kind = GapKind::Awaiting;
+    exit.woken_ns = Some(MS - 100_000);
+    exit.waker = Some(WakerTask { tid: Tid(6), process: Tid(5), name: "iothread".to_owned() });
+    check(&exit, &[("waiting for own thread iothread (6) after exit MMIO", 900)]);
 }
 
 fn phase(from_ms: u64, until_ms: u64, throttled_ms: u64) -> Phase {
