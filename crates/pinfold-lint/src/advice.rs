@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pinfold_model::text::count_noun;
+use pinfold_model::text::{count_noun, pus_text};
 use pinfold_model::{
     Command, CpuSet, IsolationScope, Plan, Request, RoleClass, Severity, Topology,
 };
@@ -324,6 +324,14 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
         Some(node) => format!("node {node} of this host"),
         None => "this host".to_owned(),
     };
+    // What is true of the CPUs that are left need not be true of the host.
+    let excluded = conditions.avoid.intersection(&view.lookup.online);
+    let is_limited = !excluded.is_empty() || conditions.free.is_some();
+    let place = match (excluded.is_empty(), is_limited) {
+        (false, _) => format!("{place} without {}", pus_text(&excluded)),
+        (true, true) => format!("{place} without the CPUs that stay free"),
+        (true, false) => place,
+    };
     let none = format!("no placement of {vcpus} on {place} is free of warnings");
     match target::other_count(view, conditions) {
         Some(count) => format!(
@@ -335,6 +343,9 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
         ),
         None if view.layout.cells.len() > 1 => {
             format!("{none}: remove the pins, or assign other vCPUs to the guest's cells")
+        }
+        None if is_limited => {
+            format!("{none}: exclude fewer CPUs, remove the pins, or use another host")
         }
         None => format!("{none}: remove the pins, or use another host"),
     }

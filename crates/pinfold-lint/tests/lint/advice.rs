@@ -555,3 +555,24 @@ fn a_file_of_another_program_is_noted() {
         assert_eq!(noted.count(), count, "{:?}", merged.notes);
     }
 }
+
+/// On a host of two CPUs, one vCPU and the emulator have a CPU each; on one of them they do not.
+#[test]
+fn a_placement_is_denied_only_for_the_cpus_that_are_left() {
+    let topology = pinfold_samples::from_description("package:1 core:2 pu:1");
+    let tune = "<vcpupin vcpu=\"0\" cpuset=\"0\"/><emulatorpin cpuset=\"0\"/>";
+    let layouts = [Layout::of_text(&domain(1, tune, ""), "vm.xml").unwrap()];
+    let mut conditions = Request::from_vnodes(Vec::new());
+    let under = |conditions: &Request| {
+        let found = pinfold_lint::lint_under(&layouts, &topology, conditions).diagnostics;
+        let lines: Vec<String> = lines(&found).into_iter().map(str::to_owned).collect();
+        lines.into_iter().find(|line| line.starts_with("no placement"))
+    };
+    assert_eq!(under(&conditions), None);
+    conditions.avoid = pinfold_samples::set("1");
+    assert_eq!(
+        under(&conditions).unwrap(),
+        "no placement of 1 vCPU on this host without CPU 1 is free of warnings: exclude fewer \
+         CPUs, remove the pins, or use another host"
+    );
+}
