@@ -187,9 +187,15 @@ pub fn plan_again(
 ) -> Result<Plan, Failure> {
     let name = plans::single(plan)?.name.clone();
     let mut best: Option<(Plan, Replan)> = None;
-    let avoided = planning::avoided_sets(others, topology, &[&name]);
-    for avoided in avoided.iter().chain([&CpuSet::new()]) {
-        let found = change_all(topology, plan, avoided, change)?;
+    let mut sets = planning::avoided_sets(others, topology, &[&name]);
+    sets.push(CpuSet::new());
+    // A thread of another machine that can run nowhere else would wait for a new vCPU: such CPUs are
+    // given only if no other is free.
+    let (kept, bound) = waiting::kept_by_others(others, &name);
+    let careful = sets.iter().filter(|set| kept.is_subset(set)).map(|set| (set, &bound));
+    let none = CpuSet::new();
+    for (avoided, bound) in careful.chain(sets.iter().map(|set| (set, &none))) {
+        let found = change_all(topology, plan, avoided, bound, change)?;
         if best
             .as_ref()
             .is_none_or(|(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len())
@@ -209,21 +215,23 @@ pub fn plan_again(
     Ok(new)
 }
 
-/// The plan after all that has changed: first what gives CPUs back, then what needs some.
+/// The plan after all that has changed: first what gives CPUs back, then what needs some. New
+/// threads avoid the CPUs to which threads of other machines are `bound`.
 fn change_all(
     topology: &Topology,
     plan: &Plan,
     avoided: &CpuSet,
+    bound: &CpuSet,
     change: &MachineChange,
 ) -> Result<(Plan, Replan), Failure> {
     let vnode = plans::single(plan)?;
-    // What the machine has stays; a new thread gets no CPU that the request avoids, not even one
-    // where the emulator runs.
+    // What the machine has stays; a new thread gets no CPU that others have or the request avoids,
+    // not even one where the emulator runs.
     let own = plan.pus().union(&plan.exclusive);
     let work = vnode.threads.iter().filter(|thread| thread.role.runs_work());
     let work = work.map(|thread| &thread.pus).collect::<CpuSet>();
     let stays = avoided.union(&plan.avoid_pus).difference(&own);
-    let taken = stays.union(&plan.avoid_pus.difference(&work));
+    let taken = avoided.union(&plan.avoid_pus).union(bound).difference(&work);
     let name = || vnode.name.clone();
     let is_placed = |role: &Role| vnode.threads.iter().any(|thread| thread.role == *role);
     let removed = change.removed.iter().filter(|role| is_placed(role));

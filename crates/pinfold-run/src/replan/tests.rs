@@ -1,7 +1,7 @@
 //! Plans of machines that change while they run, on known hosts.
 
 use pinfold_claims::owners::placements;
-use pinfold_claims::{Exclusivity, Owner, Source};
+use pinfold_claims::{Claim, Exclusivity, Owner, Source};
 use pinfold_model::{
     IsolationScope, Request, STRATEGY_NAMES, TaskId, Tid, VcpuCount, VmRequest, VnodeRequest,
 };
@@ -124,6 +124,29 @@ fn cpus_of_other_owners_are_avoided_and_one_without_a_free_cpu_is_named() {
         "{:?}",
         new.findings
     );
+}
+
+#[test]
+fn a_new_vcpu_leaves_the_cpu_to_which_a_thread_of_another_machine_is_bound() {
+    let topology = pinfold_samples::from_description("numa:1 core:6 pu:1");
+    let plan = planned("balanced", &topology, 2, IsolationScope::None).unwrap();
+    let change = added(&[Role::Vcpu(2)]);
+    let nearest = cpus(&again(&topology, &plan, &change), &Role::Vcpu(2));
+    let mut claims = Claims::default();
+    let owner = Owner::new(&placements::PLACEMENT, "web");
+    let shared =
+        |cpus: &CpuSet| Claim::new(&owner, cpus.clone(), Exclusivity::Shared, &Source::default());
+    claims.push(Claim { bound: nearest.clone(), ..shared(&nearest) });
+    let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+    let own = cpus(&new, &Role::Vcpu(2));
+    assert!(own.is_single() && own.is_disjoint(&nearest), "{}", pins(&new));
+    assert_eq!(new.findings.iter().filter(|it| it.subject == "degraded").count(), 0);
+    // The last free CPU is shared with it.
+    let work = plan.vnodes[0].vcpus().map(|vcpu| &vcpu.pus).collect::<CpuSet>();
+    let rest = topology.online().difference(&work).difference(&nearest);
+    claims.add(&owner, rest, Exclusivity::Exclusive, &Source::default());
+    let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+    assert_eq!(cpus(&new, &Role::Vcpu(2)), nearest, "{}", pins(&new));
 }
 
 #[test]

@@ -64,7 +64,7 @@ pub fn give_cpus(
     change: &MachineChange,
 ) -> Result<Option<Plan>, Failure> {
     let name = &plans::single(plan)?.name;
-    let kept = kept_by_others(others, name);
+    let (kept, bound) = kept_by_others(others, name);
     let mut best = None;
     for role in plan.threads().map(|(_, thread)| &thread.role) {
         let present = best.as_ref().unwrap_or(plan);
@@ -72,7 +72,8 @@ pub fn give_cpus(
             && is_waiting(thread)
             && (is_degraded(thread) || !thread.pus.is_disjoint(&kept))
             && moved_to(change, role).is_none()
-            && let Some(new) = give_cpu(topology, present, role, &kept)
+            && let Some(new) = give_cpu(topology, present, role, &kept.union(&bound))
+                .or_else(|| give_cpu(topology, present, role, &kept))
         {
             best = Some(new);
         }
@@ -112,7 +113,7 @@ fn give_cpu(topology: &Topology, plan: &Plan, role: &Role, kept: &CpuSet) -> Opt
 /// those that are new, or had none of their own before.
 pub(super) fn mark_shared(others: &Claims, plan: &Plan, new: &mut Plan) {
     let Ok(name) = plans::single(plan).map(|vnode| vnode.name.clone()) else { return };
-    let kept = kept_by_others(others, &name);
+    let (kept, _) = kept_by_others(others, &name);
     for thread in new.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
         let is_settled = thread_of(plan, &thread.role).is_some_and(|old| !is_waiting(old));
         if thread.role.is_vcpu()
@@ -126,11 +127,12 @@ pub(super) fn mark_shared(others: &Claims, plan: &Plan, new: &mut Plan) {
     }
 }
 
-/// The CPUs that other owners keep exclusively.
-fn kept_by_others(others: &Claims, name: &str) -> CpuSet {
+/// The CPUs that other owners keep exclusively, and those to which one of their threads is bound.
+pub(super) fn kept_by_others(others: &Claims, name: &str) -> (CpuSet, CpuSet) {
     let claims = others.without_names(&[name]);
     let kept = claims.iter().filter(|claim| claim.exclusivity.is_exclusive());
-    kept.map(|claim| &claim.cpus).collect()
+    let bound = claims.iter().filter(|claim| claim.active);
+    (kept.map(|claim| &claim.cpus).collect(), bound.map(|claim| &claim.bound).collect())
 }
 
 pub(super) fn thread_of<'p>(plan: &'p Plan, role: &Role) -> Option<&'p ThreadPlan> {
