@@ -11,6 +11,7 @@
 //! corrected. What the plan does not describe is a [`MachineChange`], and the caller plans again.
 
 mod attribution;
+mod back_ends;
 mod change;
 mod groups;
 mod owner;
@@ -31,6 +32,7 @@ use crate::status::health;
 use crate::steps::plan_threads;
 use crate::tasks::{self, LiveThreads, Target};
 use attribution::LikelyCause;
+use back_ends::BackEnds;
 use change::Changes;
 pub use change::MachineChange;
 use groups::Groups;
@@ -214,6 +216,7 @@ pub struct Watcher {
     // Whether the next check compares the groups' files.
     look_at_groups: bool,
     helpers: VhostWorkers,
+    back_ends: BackEnds,
     // Whether the next check queries the roles even if no thread is new.
     ask_for_helpers: bool,
 }
@@ -249,6 +252,7 @@ impl Watcher {
             groups: Groups::from_host(host, vm.tid)?,
             look_at_groups: false,
             helpers: VhostWorkers::default(),
+            back_ends: BackEnds::default(),
             ask_for_helpers: false,
         })
     }
@@ -355,6 +359,7 @@ impl Watcher {
         };
         if extent != Extent::TaskEvents {
             self.ask_for_helpers |= self.helpers.are_missing(host, &self.target, &self.seen);
+            self.ask_for_helpers |= self.back_ends.are_missing(host, &self.target, &self.seen);
         }
         let differs = differs || self.ask_for_helpers;
         Ok(if links != self.links || differs { QuickCheck::Look } else { QuickCheck::Quiet })
