@@ -8,6 +8,7 @@ use pinfold_claims::owners::OWNERS;
 use pinfold_claims::owners::hypervisors::READS;
 use pinfold_config::{domains, platforms};
 use pinfold_host::files;
+use pinfold_model::tunables::TUNABLES;
 use pinfold_model::{Method, ROLES};
 use pinfold_plan::domain_file::StartRequest;
 use pinfold_probe::gaps::Cause;
@@ -356,7 +357,9 @@ fn assert_named<'n>(place: &str, names: impl IntoIterator<Item = &'n str>) {
 }
 
 #[test]
-fn the_pages_have_each_format_method_and_check() {
+fn the_pages_have_each_format_tunable_method_and_check() {
+    let keys = TUNABLES.iter().map(|tunable| tunable.field).filter(|field| !field.is_empty());
+    assert_named("docs/json.md#pinfold-plan1", keys);
     assert_named("docs/emit.md", pinfold_emit::FORMATS.iter().map(|format| format.name));
     assert_named("docs/emulation.md", Method::ALL.map(Method::name));
     assert_named("docs/platforms.md", Method::ALL.map(Method::name));
