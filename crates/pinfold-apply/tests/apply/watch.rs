@@ -180,18 +180,14 @@ fn open(task: &mut SimTask) {
 #[test]
 fn a_process_of_the_machine_that_is_started_again_is_placed_again() {
     let (mut case, bench) = (v1(), Bench::new());
-    let start = |case: &Case, tid: u32| {
-        case.host.add_task(SimTask::new(tid, "virtiofsd"));
-        (case.host.task(Tid(tid)).unwrap().id(), Role::Worker)
-    };
-    case.target.threads.push(start(&case, 700));
+    case.target.threads.push(start_virtiofsd(&case, 700));
     let mut scene = TestMachine::new(&case, &bench);
     let place = scene.mask(700);
     assert_eq!((scene.look(Extent::Masks), scene.reported.asked), (vec![], 0));
     case.host.exit(Tid(700));
     scene.reported.roles.retain(|(task, _)| task.tid != Tid(700));
     assert_eq!(scene.look(Extent::Masks), [], "it is not there yet");
-    let (task, role) = start(&case, 710);
+    let (task, role) = start_virtiofsd(&case, 710);
     scene.reported.roles.push((task, role.clone()));
     assert_ne!(scene.mask(710), place);
     let placed = WatchEvent::Placed { task, role, pus: set(&place) };
@@ -201,6 +197,11 @@ fn a_process_of_the_machine_that_is_started_again_is_placed_again() {
     assert_eq!((scene.look(Extent::Masks), scene.reported.asked), (vec![], asked));
     assert!(undo(&case.host, &mut scene.journal).is_complete());
     assert_ne!(scene.mask(710), place);
+}
+
+fn start_virtiofsd(case: &Case, tid: u32) -> (TaskId, Role) {
+    case.host.add_task(SimTask::new(tid, "virtiofsd"));
+    (case.host.task(Tid(tid)).unwrap().id(), Role::Worker)
 }
 
 #[test]
