@@ -201,6 +201,8 @@ pub struct Watcher {
     born: BTreeMap<Tid, u64>,
     // When all threads were last read (ns).
     looked_at: u64,
+    // Threads that were as planned when all were last read.
+    settled: BTreeSet<TaskId>,
     // The kernel may have reset masks since everything was as planned.
     was_regrouped: bool,
     // Findings about threads without a place that were already reported.
@@ -243,6 +245,7 @@ impl Watcher {
             changes: Changes::default(),
             born: BTreeMap::new(),
             looked_at: 0,
+            settled: BTreeSet::new(),
             was_regrouped: false,
             strangers: BTreeSet::new(),
             reported: Vec::new(),
@@ -287,6 +290,7 @@ impl Watcher {
         self.plan = plan.clone();
         self.target = target.clone();
         self.changes.found = MachineChange::default();
+        self.settled.clear();
         self.right = None;
     }
 
@@ -509,9 +513,11 @@ impl Watcher {
         let new = present.iter().filter(|tid| !self.seen.contains(tid));
         self.born.extend(new.map(|tid| (*tid, self.looked_at)));
         let mut steps = Vec::new();
-        for step in plan_threads(host, &self.plan, &self.target)?.steps {
+        for mut step in plan_threads(host, &self.plan, &self.target)?.steps {
             if !is_left(host, &self.target.left, &step)? {
-                steps.push(step);
+                let undo = step.undo.clone();
+                change::show_present(&mut step.undo, &state);
+                steps.push(change::Drifted { step, undo });
             }
         }
         let usual = state.iter().filter(|(tid, ..)| self.seen.contains(tid));
@@ -521,15 +527,19 @@ impl Watcher {
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
         let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
         self.changes.update(&self.plan, &self.target, &present, online.as_ref());
-        let drifted = steps.iter().filter_map(task_of).collect();
+        let drifted: BTreeSet<TaskId> = steps.iter().filter_map(|one| task_of(&one.step)).collect();
         self.changes.forget_moves_but_of(&drifted);
         self.was_regrouped &= !steps.is_empty();
         let mut chosen = Vec::new();
-        for step in steps {
+        for change::Drifted { step, undo } in steps {
             let Some(task) = task_of(&step) else { continue };
             // All its CPUs are offline, which was already reported; this is no conflict with
             // another program.
-            if !can_run(&step, online.as_ref()) {
+            if !owner::can_run(&step, online.as_ref()) {
+                continue;
+            }
+            if let Some(finding) = owner::find_locked_out(host, task, &step)? {
+                events.extend(self.strangers.insert(task).then_some(WatchEvent::Finding(finding)));
                 continue;
             }
             let is_seen = self.seen.contains(&task.tid);
@@ -543,8 +553,11 @@ impl Watcher {
                 let Some(found) = self.may_repair(&step, &clues, &mut events)? else { continue };
                 clue = found;
             }
-            chosen.push(Chosen { task, step, clue });
+            chosen.push(Chosen { task, step, undo, clue });
         }
+        let threads = self.target.threads.iter().map(|(task, _)| *task);
+        self.settled = threads.filter(|task| !drifted.contains(task)).collect();
+        self.strangers.retain(|task| !self.settled.contains(task));
         self.separate_single_threads(&present);
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
@@ -687,7 +700,8 @@ impl Watcher {
         chosen: &mut [Chosen],
     ) -> Result<(), ApplyError> {
         let past = UndoContext::new(host, journal.clock(), journal.record())?;
-        for Chosen { task, step, .. } in chosen {
+        for Chosen { task, step, undo, .. } in chosen {
+            step.undo = undo.clone();
             if let Some(first) = first_undo(journal.record(), &step.undo) {
                 step.undo = first.clone();
                 continue;
@@ -703,7 +717,7 @@ impl Watcher {
         Ok(())
     }
 
-    fn repaired_event(&self, Chosen { task, step, clue }: Chosen, found: String) -> WatchEvent {
+    fn repaired_event(&self, Chosen { task, step, clue, .. }: Chosen, found: String) -> WatchEvent {
         let role = self.role(task);
         match owner::planned_cpus(&step).filter(|_| !self.seen.contains(&task.tid)) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
@@ -724,6 +738,7 @@ impl Watcher {
 struct Chosen {
     task: TaskId,
     step: Step,
+    undo: Undo,
     clue: String,
 }
 
@@ -754,14 +769,6 @@ fn task_of(step: &Step) -> Option<TaskId> {
         | Change::MakeGroup { .. }
         | Change::MovePages { .. }
         | Change::SignalProcesses { .. } => None,
-    }
-}
-
-/// False for a mask whose CPUs are all offline.
-fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
-    match (&step.change, online) {
-        (Change::SetAffinity { mask, .. }, Some(online)) => !mask.is_disjoint(online),
-        _ => true,
     }
 }
 

@@ -150,7 +150,10 @@ impl Claims {
             let cpus = match claim.exclusivity {
                 Exclusivity::Preferred => continue,
                 Exclusivity::Exclusive => claim.cpus.intersection(&used),
-                Exclusivity::Dedicated => claim.cpus.intersection(&exclusive.union(&own.bound)),
+                Exclusivity::Dedicated => {
+                    let delayed = own.bound.difference(&claim.bound);
+                    claim.cpus.intersection(&exclusive.union(&delayed))
+                }
                 // Isolation from the host moves such tasks.
                 Exclusivity::Shared if claim.owner.kind.sort != OwnerSort::Machine => continue,
                 // Isolation from the host excludes threads that have other CPUs too.
@@ -209,8 +212,11 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
     if both || is_exclusive(first, second) || is_exclusive(second, first) {
         return cpus.clone();
     }
-    // One of them is dedicated. A thread that can run nowhere else delays it.
-    cpus.intersection(&first.bound.union(&second.bound))
+    // One of them is dedicated. A thread that can run nowhere else delays it, unless one of its own
+    // machine does so already.
+    let (dedicated, other) =
+        if first.exclusivity.is_exclusive() { (first, second) } else { (second, first) };
+    cpus.intersection(&other.bound).difference(&dedicated.bound)
 }
 
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
@@ -257,10 +263,13 @@ impl OwnCpus {
     fn from_plan(plan: &Plan) -> Self {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
         let mut bound = CpuSet::new();
-        if pinfold_plan::pins_nothing(&plan.strategy) {
+        if !pinfold_plan::has_pins(plan) {
             return Self { isolated: CpuSet::new(), dedicated, shared: several, bound };
         }
-        for (vnode, thread) in plan.threads() {
+        let pins_all = !pinfold_plan::pins_nothing(&plan.strategy);
+        let counted: Vec<_> =
+            plan.threads().filter(|(_, thread)| pins_all || thread.is_by_hand()).collect();
+        for (vnode, thread) in &counted {
             if is_counted(vnode, &thread.role, &thread.pus) {
                 several.add(&dedicated.intersection(&thread.pus));
                 dedicated.add(&thread.pus);
@@ -273,7 +282,8 @@ impl OwnCpus {
         moved.clone().filter(|cpus| cpus.len() == 1).for_each(|cpus| bound.add(cpus));
         let isolated = plan.exclusive.clone();
         let dedicated = dedicated.difference(&several).difference(&isolated);
-        let used = moved.fold(plan.pus(), |used, cpus| used.union(cpus));
+        let used = counted.iter().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+        let used = moved.fold(used, |used, cpus| used.union(cpus));
         let shared = used.difference(&isolated).difference(&dedicated);
         let bound = bound.intersection(&shared);
         Self { isolated, dedicated, shared, bound }

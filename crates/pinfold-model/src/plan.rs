@@ -23,6 +23,14 @@ pub struct ThreadPlan {
     pub reason: String,
 }
 
+impl ThreadPlan {
+    /// True if the CPUs were named in the request, not chosen by a strategy.
+    #[must_use]
+    pub fn is_by_hand(&self) -> bool {
+        self.reason.ends_with("by hand")
+    }
+}
+
 /// The topology that the guest sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

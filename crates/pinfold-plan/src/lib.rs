@@ -69,4 +69,4 @@ pub use placement::builder::NOT_ISOLATED;
 pub use placement::cells as guest_cells;
 pub use plan::{fill, kept_free, plan, plan_if_possible};
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
-pub use strategies::{Strategy, Turns, definition, in_turn, pins_nothing, strategies};
+pub use strategies::{Strategy, Turns, definition, has_pins, in_turn, pins_nothing, strategies};

@@ -146,6 +146,12 @@ pub fn pins_nothing(name: &str) -> bool {
     kind_of(name) == Some(StrategyKind::Floating)
 }
 
+/// True if a plan gives CPUs to threads, by its strategy or by hand.
+#[must_use]
+pub fn has_pins(plan: &Plan) -> bool {
+    !pins_nothing(&plan.strategy) || plan.threads().any(|(_, thread)| thread.is_by_hand())
+}
+
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.
 pub(crate) fn make_plan(
     strategy: &Strategy,

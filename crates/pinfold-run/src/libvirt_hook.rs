@@ -219,7 +219,7 @@ impl Placing<'_> {
         let mut plan = self.plan(choice, xml, &found, &now)?;
         // The journal is found by the domain's name when the domain stops.
         plan.vnodes[0].name.clone_from(&self.domain.name);
-        if !pinfold_plan::pins_nothing(&plan.strategy) {
+        if pinfold_plan::has_pins(&plan) {
             found.require_own_threads()?;
         }
         for finding in found.findings.iter().chain(&contradictions(&plan, self.domain)) {

@@ -137,7 +137,7 @@ pub fn run(
         (starting, claims) = (Some(lock), Some(others));
     }
     let plan = final_plan(guess, &spec, &vm, plan_for, claims.as_ref())?;
-    if !pinfold_plan::pins_nothing(&plan.strategy) {
+    if pinfold_plan::has_pins(&plan) {
         vm.found.require_own_threads()?;
     }
     for finding in vm.found.findings.iter().chain(&plan.findings) {

@@ -154,7 +154,7 @@ fn place(
     let started = Started { name, found: &found, source };
     let (mut plan, findings) = start_plan::plan(&started, settings, &now)?;
     name.clone_into(&mut plan.vnodes[0].name);
-    if !pinfold_plan::pins_nothing(&plan.strategy) {
+    if pinfold_plan::has_pins(&plan) {
         found.require_own_threads()?;
     }
     for finding in findings.iter().chain(&plan.findings) {

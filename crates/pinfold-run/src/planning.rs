@@ -1,7 +1,7 @@
 //! Plans around the CPUs of other owners ([`pinfold_claims`]).
 
 use pinfold_claims::{Claim, Claims, Owner, OwnerSort, with_verb};
-use pinfold_model::{Command, CpuSet, Finding, Load, Plan, Request, Severity, Topology};
+use pinfold_model::{Command, CpuSet, Finding, Load, Plan, PuId, Request, Severity, Topology};
 use pinfold_plan::PlanError;
 
 /// Maximum number of owners that the finding about avoided CPUs names.
@@ -79,12 +79,31 @@ pub fn plan_around<T, E>(
     names: &[&str],
     plan: impl Fn(&CpuSet) -> Result<T, E>,
 ) -> Result<T, E> {
+    let mut least = CpuSet::new();
     for avoided in avoided_sets(claims, topology, names) {
         if let Ok(planned) = plan(&avoided) {
             return Ok(planned);
         }
+        least = avoided;
     }
-    plan(&CpuSet::new())
+    let planned = plan(&CpuSet::new())?;
+    Ok(give_back(&least, plan).unwrap_or(planned))
+}
+
+/// Plans with the fewest of some CPUs given back, in ascending order, where all are too many to
+/// avoid. `None` if all must be given back.
+fn give_back<T, E>(avoided: &CpuSet, plan: impl Fn(&CpuSet) -> Result<T, E>) -> Option<T> {
+    let cpus: Vec<PuId> = avoided.iter().collect();
+    let (mut too_few, mut enough) = (0, cpus.len());
+    let mut best = None;
+    while too_few + 1 < enough {
+        let middle = too_few.midpoint(enough);
+        match plan(&cpus[middle..].iter().copied().collect()) {
+            Ok(planned) => (best, enough) = (Some(planned), middle),
+            Err(_) => too_few = middle,
+        }
+    }
+    best
 }
 
 /// Makes a plan for a request around the claims, with the given strategy or with `auto`.
@@ -144,7 +163,7 @@ fn plan_by(
 /// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each
 /// owner whose CPUs it uses, and those about claims that are not known.
 pub fn report_in(claims: &Claims, plan: &mut Plan) {
-    if pinfold_plan::pins_nothing(&plan.strategy) {
+    if !pinfold_plan::has_pins(plan) {
         return;
     }
     let used = plan.pus();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
-use pinfold_host::{Host, LiveHost};
+use pinfold_host::{Host, LiveHost, process};
 use pinfold_model::{
     Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
     ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, shown,
@@ -17,6 +17,13 @@ use crate::{Exit, Failure, inputs};
 
 const MONITOR_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
+
+/// Ends a sentence about machines that were not found: without root, processes of others may be
+/// hidden.
+#[must_use]
+pub fn among_visible() -> &'static str {
+    if process::is_root() { "" } else { ", among the processes that you can see" }
+}
 
 /// The machine that was found, as a target for a plan.
 pub fn placeable(found: &Found) -> Target {
@@ -122,12 +129,17 @@ impl Vm {
             [only] => Self::by_process(host, only),
             [] => {
                 let (programs, named) = (hypervisors::names(), shown::name(name));
+                let bound = among_visible();
                 let text = match missing.of() {
                     Some(LibvirtError::Virsh { .. }) => {
-                        format!("no running {programs} is named {named}, and libvirt: {missing}")
+                        format!(
+                            "no running {programs} is named {named}{bound}, and libvirt: {missing}"
+                        )
                     }
                     Some(_) | None => {
-                        format!("no libvirt domain and no running {programs} is named {named}")
+                        format!(
+                            "no libvirt domain and no running {programs} is named {named}{bound}"
+                        )
                     }
                 };
                 Err(Failure::new(Exit::Vm, text).with_hint(

@@ -585,6 +585,9 @@ impl Placement {
             // Another plan has replaced the one that is watched; it is found in the directory.
             return nothing(PlacementAction::Watched);
         }
+        if record.is_being_undone() {
+            return nothing(PlacementAction::Watched);
+        }
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
         let mut events = put.map_err(|error| in_words(&error))?;
@@ -646,6 +649,7 @@ impl Placement {
             replan::follow_change(host, around, plan, watcher, journal)
         };
         let record = journal.record();
+        let vm = record.header.vm;
         self.begun = (record.header.created_unix_s, record.last_supervisor());
         let guarded = match (&done, &mut self.guard) {
             (Ok(Some(_)), Some(guard)) => guard.follow(host, &self.plan),
@@ -656,6 +660,8 @@ impl Placement {
                 (self.replan_at, self.refused) = (0, None);
                 event.into_iter().collect()
             }
+            // Its threads were ending, which is no reason for a warning.
+            Err(_) if !process::task_alive(host, vm).unwrap_or(true) => Vec::new(),
             Err(failure) => {
                 self.replan_at = SystemClock.now_ns().saturating_add(replan::AGAIN_NS);
                 let unplaced = replan::report(&failure, &mut self.watcher, &mut self.refused);

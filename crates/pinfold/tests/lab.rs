@@ -71,8 +71,3 @@ fn a_host_that_systemd_runs() {
 fn a_shaped_host_is_seen_as_lscpu_sees_it() {
     check(Case::Topology(SMALL));
 }
-
-#[test]
-fn every_benchmark_runs_in_a_guest_and_an_offline_pu_is_reported() {
-    check(Case::Benchmarks);
-}

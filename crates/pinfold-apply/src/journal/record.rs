@@ -425,6 +425,15 @@ impl Record {
             && !tasks::is_alive(host, self.header.vm)?)
     }
 
+    /// True if an undo has begun and no apply since.
+    #[must_use]
+    pub fn is_being_undone(&self) -> bool {
+        let marks = self.entries.iter().rev();
+        let mut marks =
+            marks.filter(|entry| matches!(entry, Entry::Plan(_) | Entry::Applied | Entry::Undoing));
+        matches!(marks.next(), Some(Entry::Undoing))
+    }
+
     /// True if an apply or an undo has begun that is not complete: a step has no outcome or was
     /// undone, and journals since version 5 have lines for the end of an apply and the beginning of
     /// an undo.

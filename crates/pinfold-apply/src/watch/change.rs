@@ -41,6 +41,14 @@ impl MachineChange {
     }
 }
 
+/// A thread that is not as planned.
+pub(super) struct Drifted {
+    /// Its correction, with the present state as what is undone.
+    pub(super) step: Step,
+    /// What undo restores.
+    pub(super) undo: Undo,
+}
+
 /// Finds what the plan does not describe.
 #[derive(Default)]
 pub(super) struct Changes {
@@ -135,6 +143,28 @@ pub(super) fn is_of_manager(step: &Step) -> bool {
             original != value && CpuSet::parse_list(original).ok() != CpuSet::parse_list(value).ok()
         }
         None => true,
+    }
+}
+
+/// Replaces the masks that undo restores by those that the threads have now: the two differ for a
+/// thread that may run on its whole cpuset.
+pub(super) fn show_present(undo: &mut Undo, state: &[(Tid, CpuSet, Option<Policy>)]) {
+    let masks: Vec<(TaskId, &mut CpuSet)> = match undo {
+        Undo::SetAffinity { task, original } => vec![(*task, original)],
+        Undo::WriteSetting { masks, .. } => {
+            masks.iter_mut().map(|(task, mask)| (*task, mask)).collect()
+        }
+        Undo::SetPolicy { .. }
+        | Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => Vec::new(),
+    };
+    for (task, mask) in masks {
+        if let Some((_, now, _)) = state.iter().find(|(tid, ..)| *tid == task.tid) {
+            *mask = now.clone();
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError};
-use pinfold_model::{Change, CpuSet, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
+use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
 
 use super::change::{self, present_cpus};
 use super::{WatchEvent, Watcher, task_of};
@@ -93,7 +93,9 @@ impl Watcher {
             return Ok(is_known && policy != Some(*original) && !was_taken(step, record));
         }
         let Some(found) = present_cpus(step) else { return Ok(false) };
-        if (mask.is_none() && !was_there) || mask.as_ref() == Some(&found) {
+        // Where Pinfold left it, the plan has changed, unless the thread has followed that plan.
+        let is_left = mask.as_ref() == Some(&found) && !self.settled.contains(&task);
+        if (mask.is_none() && !was_there) || is_left {
             return Ok(false);
         }
         let born = self.born.get(&task.tid);
@@ -163,6 +165,31 @@ impl Watcher {
 
 fn allowed_cpus(host: &dyn Host, tid: Tid) -> Result<Option<CpuSet>, HostError> {
     actuators::allowed_cpus(host, Cpusets::find(host)?.as_ref(), tid)
+}
+
+/// False for a mask whose CPUs are all offline.
+pub(super) fn can_run(step: &Step, online: Option<&CpuSet>) -> bool {
+    match (&step.change, online) {
+        (Change::SetAffinity { mask, .. }, Some(online)) => !mask.is_disjoint(online),
+        _ => true,
+    }
+}
+
+/// A finding about a thread whose cpuset has none of the CPUs that a step sets.
+pub(super) fn find_locked_out(
+    host: &dyn Host,
+    task: TaskId,
+    step: &Step,
+) -> Result<Option<Finding>, HostError> {
+    let Some(planned) = planned_cpus(step) else { return Ok(None) };
+    let Some(all) = allowed_cpus(host, task.tid)? else { return Ok(None) };
+    Ok(all.is_disjoint(&planned).then(|| {
+        let text = format!(
+            "thread {} cannot run on CPUs {planned}: its cpuset has only CPUs {all}",
+            task.tid
+        );
+        Finding::warning("watch", text)
+    }))
 }
 
 /// The CPUs that a step sets.

@@ -318,6 +318,11 @@ fn the_owner_wins_by_default() {
     scene.watcher.follow(&plan, &case.target);
     assert_eq!(scene.look(Extent::Masks), [], "it is the plan now");
     assert!(!scene.watcher.needs_plan());
+    // Back where Pinfold had placed it: that is the owner's move too.
+    case.host.set_affinity(Tid(501), &set("1")).unwrap();
+    let events = scene.look(Extent::Masks);
+    assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
+    assert_eq!(scene.mask(501), "1");
 }
 
 /// The watchdog takes real-time policies when its supervisor is suspended.
@@ -467,8 +472,14 @@ fn clue_of(case: &Case, mask: &str) -> String {
 
 #[test]
 fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
+    for on_drift in [OnDrift::Adopt, OnDrift::Report, OnDrift::Restore] {
+        narrow_the_group(on_drift);
+    }
+}
+
+fn narrow_the_group(on_drift: OnDrift) {
     let (case, bench) = (v1_machine_group(), Bench::new());
-    let mut scene = TestMachine::new(&case, &bench);
+    let mut scene = TestMachine::with(&case, &bench, on_drift);
     let path = paths::cpuset_cpus("/sys/fs/cgroup/cpuset/machine/vm1");
     assert!(scene.watcher.files().any(|file| *file == path), "{path}");
     assert_eq!(scene.look(Extent::Groups), []);
@@ -483,6 +494,8 @@ fn a_group_that_a_person_wrote_to_is_reported_and_masks_are_put_right() {
     );
     // The vCPU's CPU is not in it: nothing can be put right, which is said too.
     assert!(events.iter().any(|event| matches!(event, WatchEvent::Finding(_))), "{events:?}");
+    assert_eq!((scene.look(Extent::Groups), scene.mask(501)), (vec![], "0".to_owned()), "once");
+    assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
     case.host.write(&path, b"0-1").unwrap();
     let events = scene.look(Extent::Groups);
     assert!(matches!(&events[..], [WatchEvent::Groups { .. }]), "{events:?}");

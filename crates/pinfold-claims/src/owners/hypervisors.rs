@@ -30,6 +30,8 @@ pub struct Pinned {
     pub shared: CpuSet,
     /// CPUs that are the only one of another thread.
     pub bound: CpuSet,
+    /// Those of them that a vCPU has: the machine itself does not keep them for the vCPU.
+    pub not_alone: CpuSet,
     /// The number of vCPUs with several of these.
     pub floating_vcpus: u32,
 }
@@ -58,8 +60,9 @@ impl Pinned {
             }
         }
         let dedicated = once.difference(&several);
+        let not_alone = bound.intersection(&dedicated);
         let bound = bound.difference(&dedicated);
-        Self { dedicated, shared: several, bound, floating_vcpus }
+        Self { dedicated, shared: several, bound, not_alone, floating_vcpus }
     }
 }
 
@@ -82,7 +85,8 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
         let found = Pinned::from_threads(&threads, hypervisor, &context.online);
         let owner = Owner::new(&KIND, name(process)).of_process(process.pid);
         let source = Source::process(process.pid);
-        claims.add(&owner, found.dedicated, Exclusivity::Dedicated, &source);
+        let dedicated = Claim::new(&owner, found.dedicated, Exclusivity::Dedicated, &source);
+        claims.push(Claim { bound: found.not_alone, ..dedicated });
         let alone = found.bound.difference(&found.shared);
         let floating = Claim::floating(&owner, found.shared, found.floating_vcpus, &source);
         let alone = Claim::new(&owner, alone, Exclusivity::Shared, &source);

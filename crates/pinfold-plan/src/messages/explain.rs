@@ -171,7 +171,7 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
     let what = match vnode.kind {
         VnodeKind::VirtualMachine => {
             // Where there is one CPU only, all threads are on it without a pin.
-            let by_hand = vnode.vcpus().any(|thread| thread.reason.ends_with("by hand"));
+            let by_hand = vnode.vcpus().any(|thread| thread.is_by_hand());
             let pins = !pins_nothing(&plan.strategy) || by_hand;
             let pinned = pins && vnode.vcpus().all(|thread| thread.pus.len() == 1);
             let how = if pinned { "pinned to" } else { "floating over" };

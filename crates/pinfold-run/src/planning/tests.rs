@@ -86,6 +86,36 @@ fn without_room_a_warning_names_both_machines() {
     }
 }
 
+/// As few CPUs of others as needed.
+#[test]
+fn a_machine_that_is_too_large_uses_the_free_cpus_first() {
+    let topology = topology("core:16 pu:1");
+    let mut claims = Claims::default();
+    let first = plan(&claims, Some("compact"), &topology, &request("a", 6)).unwrap();
+    claims.add_plan(&owner("a"), &first);
+    for vcpus_of_b in 10..=14 {
+        let second = plan(&claims, Some("compact"), &topology, &request("b", vcpus_of_b)).unwrap();
+        let twice = vcpus(&second).intersection(&vcpus(&first)).len();
+        assert!(twice <= (vcpus_of_b as usize).saturating_sub(9), "{vcpus_of_b}: {twice}");
+    }
+}
+
+#[test]
+fn a_pin_by_hand_that_no_strategy_chose_is_a_conflict_too() {
+    let topology = topology("core:4 pu:1");
+    let mut claims = Claims::default();
+    let first = plan(&claims, Some("balanced"), &topology, &request("a", 1)).unwrap();
+    claims.add_plan(&owner("a"), &first);
+    let cpu = vcpus(&first).to_string();
+    let mut by_hand = request("b", 1);
+    by_hand.vnodes[0].pins = requests::pins(&format!("vcpu0={cpu}")).unwrap();
+    let mut second = plan(&claims, Some("none"), &topology, &by_hand).unwrap();
+    report_in(&claims, &mut second);
+    assert!(second.findings.iter().any(|one| one.subject == USED_TWICE), "{second:#?}");
+    claims.add_plan(&owner("b"), &second);
+    assert_eq!(claims.used_twice().len(), 1);
+}
+
 #[test]
 fn cpus_on_which_vcpus_float_may_be_shared() {
     let topology = topology("core:8 pu:1");

@@ -169,7 +169,7 @@ fn prepare(
     let plan = inputs::plan_with_knobs(claims, &knobs, topology, |claims| {
         plan_for(arguments, claims, topology, &vm)
     })?;
-    if !pinfold_plan::pins_nothing(&plan.strategy) {
+    if pinfold_plan::has_pins(&plan) {
         vm.found.require_own_threads()?;
     }
     let target = target_of(&vm, &plan, arguments.config)?;

@@ -45,7 +45,9 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if layouts.is_empty() && arguments.running.all {
-        return Err(Failure::new(Exit::Vm, "no virtual machine is running on this host"));
+        let bound = pinfold_run::target::among_visible();
+        let text = format!("no virtual machine is running on this host{bound}");
+        return Err(Failure::new(Exit::Vm, text));
     }
     if layouts.is_empty() {
         return Err(Failure::new(Exit::Input, "--check: nothing to check").with_hint(

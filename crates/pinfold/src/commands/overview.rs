@@ -134,7 +134,7 @@ fn problems(capabilities: &[Capability], topology: &Topology) -> String {
 /// The running machines in a sentence.
 fn describe_machines(machines: &[Running]) -> String {
     if machines.is_empty() {
-        let bound = if process::is_root() { "" } else { ", among the processes that you can see" };
+        let bound = pinfold_run::target::among_visible();
         return format!("no {} is running here{bound}", hypervisors::names_of_running());
     }
     machines
