@@ -80,13 +80,15 @@ fn two_vcpus_on_one_cpu_share_it() {
 /// It boots on one CPU, or was started under `taskset`.
 #[test]
 fn a_machine_that_is_on_one_cpu_as_a_whole_has_no_conflict_with_a_bound_emulator() {
-    let line = |name: &str| format!("qemu-system-x86_64 -name guest={name},debug-threads=on");
-    let mut files = machine(40, &line("a"), &[("qemu-system-x86", "0"), ("CPU 0/KVM", "1")]);
-    let twice = |files: &Files| {
+    fn line(name: &str) -> String {
+        format!("qemu-system-x86_64 -name guest={name},debug-threads=on")
+    }
+    fn twice(files: &Files) -> usize {
         let files: Vec<(&str, String)> =
             files.iter().map(|(path, text)| (path.as_str(), text.clone())).collect();
         claims_of(&host(8, &files)).used_twice().len()
-    };
+    }
+    let mut files = machine(40, &line("a"), &[("qemu-system-x86", "0"), ("CPU 0/KVM", "1")]);
     files.extend(machine(60, &line("b"), &[("qemu-system-x86", "0"), ("CPU 0/KVM", "0")]));
     assert_eq!(twice(&files), 0);
     files.extend(machine(80, &line("c"), &[("qemu-system-x86", "2-3"), ("CPU 0/KVM", "0")]));
