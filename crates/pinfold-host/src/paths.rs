@@ -280,6 +280,9 @@ paths! {
     /// `format` file of an event such as `sched/sched_switch`, below tracefs,
     /// <https://docs.kernel.org/trace/events.html>.
     event_format(tracing: &str, event: &str) = "{tracing}/events/{event}/format";
+    /// Statistics of KVM: a directory `PID-DESCRIPTOR` for each machine, and in it a file for each
+    /// counter. <https://docs.kernel.org/virt/kvm/api.html#kvm-get-stats-fd>.
+    kvm_statistics() = "/sys/kernel/debug/kvm";
     /// Lockdown mode of the kernel: `none [integrity] confidentiality`; absent without securityfs,
     /// <https://man7.org/linux/man-pages/man7/kernel_lockdown.7.html>.
     lockdown() = "/sys/kernel/security/lockdown";

@@ -6,6 +6,8 @@
 
 mod exposition;
 mod gaps;
+mod kernel;
+mod kernel_page;
 mod usage;
 
 use std::io::{ErrorKind, Read, Write};
@@ -18,6 +20,7 @@ use pinfold_model::command::quote;
 use pinfold_model::shown;
 
 pub use self::gaps::{GapMetrics, GapThread, MachineGaps};
+pub use self::kernel::HostUse;
 pub use self::usage::{MachineTimes, MachineUse, Sampler, ThreadTimes};
 use crate::{Exit, Failure};
 
@@ -56,7 +59,7 @@ pub struct Counts {
 }
 
 /// What a page reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// The counters of each placement.
     pub counts: Vec<Counts>,
@@ -64,6 +67,8 @@ pub struct Page {
     pub pool: Option<Use>,
     /// The times of each placement.
     pub machines: Vec<MachineUse>,
+    /// Steal time of the host, and the speeds of its vnodes.
+    pub host: HostUse,
 }
 
 /// Where the metrics can be read; nowhere if both are `None`.
@@ -236,7 +241,7 @@ const COUNTERS: [Counter; 8] = [
     ("findings", "Other findings", |counts| counts.findings),
 ];
 
-fn text_of(Page { counts, pool, machines }: &Page) -> String {
+fn text_of(Page { counts, pool, machines, host }: &Page) -> String {
     let mut text = format!(
         "# HELP pinfold_watch_placements Placements that are monitored.\n# TYPE pinfold_watch_placements gauge\npinfold_watch_placements {}\n",
         counts.len()
@@ -249,7 +254,9 @@ fn text_of(Page { counts, pool, machines }: &Page) -> String {
             text.push_str(&format!("{name}{{id=\"{id}\",vm=\"{vm}\"}} {}\n", number(one)));
         }
     }
-    text + &usage::page(pool.as_ref(), machines)
+    text.push_str(&usage::page(pool.as_ref(), machines));
+    kernel_page::page(&mut text, host, machines);
+    text
 }
 
 /// A label value, with the three characters escaped that the format requires, and without other
@@ -272,7 +279,7 @@ mod tests {
         assert!(read["panels"].as_array().is_some_and(|panels| panels.len() > 5));
         assert_eq!(names(dashboard), names(&served));
         let alerts = names(include_str!("../../../packaging/dashboards/alerts.yml"));
-        assert!(alerts.len() == 8 && alerts.is_subset(&names(&served)), "{alerts:?}");
+        assert!(alerts.len() == 9 && alerts.is_subset(&names(&served)), "{alerts:?}");
         let page = names(include_str!("../../../docs/metrics.md"));
         assert_eq!(page, names(&served), "docs/metrics.md has a row for each metric");
     }

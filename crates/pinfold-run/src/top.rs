@@ -1,7 +1,7 @@
 //! `pinfold top`: which machines run, and what their threads wait for.
 
 use pinfold_claims::{Claims, render};
-use pinfold_host::files::{self, FileReader, NewFile};
+use pinfold_host::files::{self, FileReader, NewFile, StateDir};
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Tid, Topology, shown};
@@ -126,12 +126,21 @@ impl<'h> LiveSource<'h> {
     fn vnodes(&mut self) -> Result<Vec<VnodeSample>, Failure> {
         self.has_platform = false;
         let Some(state) = host::existing_state(self.state)? else { return Ok(Vec::new()) };
-        let Some(answer) = ipc::ask(&state, &Ask::Status)? else { return Ok(Vec::new()) };
-        let status: PlatformStatus = serde_json::from_value(answer.status()?)
-            .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
-        self.has_platform = true;
-        Ok(status.vnodes.into_iter().flat_map(VnodeStatus::into_samples).collect())
+        let speeds = read_speeds(&state)?;
+        self.has_platform = speeds.is_some();
+        Ok(speeds.unwrap_or_default())
     }
+}
+
+/// The CPUs of the vnodes of the platform that is up; `None` if none is.
+///
+/// # Errors
+/// [`Failure`] if its supervisor does not answer as expected.
+pub fn read_speeds(state: &StateDir) -> Result<Option<Vec<VnodeSample>>, Failure> {
+    let Some(answer) = ipc::ask(state, &Ask::Status)? else { return Ok(None) };
+    let status: PlatformStatus = serde_json::from_value(answer.status()?)
+        .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
+    Ok(Some(status.vnodes.into_iter().flat_map(VnodeStatus::into_samples).collect()))
 }
 
 /// What is shown of the status of a platform.

@@ -15,9 +15,11 @@ use pinfold_apply::{
     WatchEvent, Watcher,
 };
 use pinfold_claims::Use;
+use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
+use pinfold_top::VnodeSample;
 use pinfold_vm::{Hypervisor, threads};
 
 use crate::claims;
@@ -25,7 +27,7 @@ use crate::emulate::status::is_platform;
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::metrics::{
-    Counts, GapMetrics, GapThread, MachineUse, Metrics, MetricsAddress, Page, Sampler,
+    Counts, GapMetrics, GapThread, HostUse, MachineUse, Metrics, MetricsAddress, Page, Sampler,
 };
 use crate::newcomers::Newcomers;
 use crate::replan::Surroundings;
@@ -33,7 +35,7 @@ use crate::rt_watchdog::{Guard, Supervision};
 use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::watched::WatchedFile;
-use crate::{Exit, Failure, ended, host, interrupt, replan, undo};
+use crate::{Exit, Failure, ended, host, interrupt, replan, top, undo};
 
 /// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
 const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -103,10 +105,9 @@ pub fn watch(
     let journals = host::journals(state, &SystemClock)?;
     let mut metrics = Metrics::open(options.metrics)?;
     let mut newcomers = options.domains.map(Newcomers::new);
-    let around = Surroundings { journals: &journals, ignores_claims: options.ignores_claims };
     let mut watcher = WatcherState {
         host: &host,
-        around,
+        around: Surroundings { journals: &journals, ignores_claims: options.ignores_claims },
         supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets: options.sockets },
         only: options.only,
@@ -122,6 +123,7 @@ pub fn watch(
         claims_at: 0,
         pool: None,
         is_served: metrics.is_served(),
+        speeds: Speeds { state, latest: Vec::new() },
         gaps: options.gaps_over_ns.map(GapMetrics::start).transpose()?,
         newcomers_at: None,
     };
@@ -209,9 +211,16 @@ struct WatcherState<'a> {
     pool: Option<Use>,
     // Metrics are served.
     is_served: bool,
+    speeds: Speeds<'a>,
     gaps: Option<GapMetrics>,
     // When machines that were started by hand are searched again.
     newcomers_at: Option<u64>,
+}
+
+/// Where a platform of vnodes is found, and the speeds that it had last.
+struct Speeds<'a> {
+    state: &'a StateDir,
+    latest: Vec<VnodeSample>,
 }
 
 /// An active placement.
@@ -434,7 +443,8 @@ impl WatcherState<'_> {
 
     /// What the page of metrics reports now.
     fn page(&mut self) -> Page {
-        let mut page = Page { pool: self.pool.clone(), ..Page::default() };
+        let host = HostUse::read(self.host, self.speeds.latest.clone());
+        let mut page = Page { pool: self.pool.clone(), host, ..Page::default() };
         let now = SystemClock.now_ns();
         for (id, placement) in &mut self.placements {
             let Placement { counts, plan, sampler, watcher, .. } = &mut *placement;
@@ -465,6 +475,7 @@ impl WatcherState<'_> {
             return;
         }
         self.claims_at = now.saturating_add(CLAIMS_NS);
+        self.read_speeds();
         let claims = match claims::read(self.host, Some(self.supervision.journals)) {
             Ok(claims) => claims,
             Err(failure) => return self.log_once(&failure.to_string()),
@@ -484,6 +495,16 @@ impl WatcherState<'_> {
             for event in &events {
                 placement.count(event);
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);
+            }
+        }
+    }
+
+    /// The speeds of the vnodes, for metrics.
+    fn read_speeds(&mut self) {
+        if self.is_served {
+            match top::read_speeds(self.speeds.state) {
+                Ok(speeds) => self.speeds.latest = speeds.unwrap_or_default(),
+                Err(failure) => self.log_once(&failure.to_string()),
             }
         }
     }

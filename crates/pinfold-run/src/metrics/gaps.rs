@@ -33,6 +33,8 @@ struct RoleGaps {
     /// Their number by the first bound that they do not exceed; the last is without a bound.
     buckets: [u64; BOUNDS.len() + 1],
     sum_ns: u64,
+    /// The longest of the latest observation.
+    longest_ns: u64,
 }
 
 impl RoleGaps {
@@ -79,6 +81,9 @@ impl Sums {
             .chain(&self.threads)
             .map(|one| (one.task.tid, one.id.as_str()))
             .collect();
+        for machine in self.machines.values_mut() {
+            machine.roles.values_mut().for_each(|role| role.longest_ns = 0);
+        }
         for thread in &report.summary.threads {
             let Some(id) = owners.get(&Tid(thread.tid)) else { continue };
             let Some(kind) = RoleKind::of_text(&thread.role) else { continue };
@@ -96,6 +101,7 @@ impl Sums {
             let role = machine.roles.entry(kind.name).or_default();
             role.add(gap.length_ns.checked_ilog2().unwrap_or(0), 1);
             role.sum_ns = role.sum_ns.saturating_add(gap.length_ns);
+            role.longest_ns = role.longest_ns.max(gap.length_ns);
             let parts = gap.parts.iter().map(|part| (part.cause.word(), part.ns));
             for (word, ns) in parts.chain([(UNKNOWN, gap.unexplained_ns())]) {
                 let sum = machine.causes.entry(word).or_default();
@@ -191,6 +197,18 @@ pub(super) fn page(text: &mut String, machines: &BTreeMap<String, &MachineGaps>)
             line(text, &format!("{name}_count"), &labels, &count.to_string());
         }
     }
+    let name = "pinfold_vm_longest_gap_seconds";
+    head(
+        text,
+        name,
+        "gauge",
+        "Longest gap of a role in the latest 15 s, 0 below the bound of --gaps",
+    );
+    for (labels, gaps) in machines {
+        for (role, gaps) in &gaps.roles {
+            line(text, name, &format!("{labels},role=\"{role}\""), &seconds(gaps.longest_ns));
+        }
+    }
     let name = "pinfold_gap_cause_seconds_total";
     head(text, name, "counter", "Time of gaps above the bound of --gaps, by cause");
     for (labels, gaps) in machines {
@@ -250,6 +268,7 @@ mod tests {
             "pinfold_vm_gap_seconds_bucket{id=\"a\",role=\"vcpu\",le=\"+Inf\"} 8",
             "pinfold_vm_gap_seconds_sum{id=\"a\",role=\"vcpu\"} 0.010060000",
             "pinfold_vm_gap_seconds_count{id=\"a\",role=\"vcpu\"} 8",
+            "pinfold_vm_longest_gap_seconds{id=\"a\",role=\"vcpu\"} 0.005000000",
             "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"stopped\"} 0.008000000",
             "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"unknown\"} 0.002000000",
             "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"quota\"} 0.000000000",

@@ -16,7 +16,7 @@ use pinfold_host::{Host, cpu_groups, mountinfo, paths, schedstat};
 use pinfold_model::{Role, Tid};
 
 use super::exposition::{head, line, seconds};
-use super::{MachineGaps, gaps, label};
+use super::{MachineGaps, gaps, kernel, label};
 
 /// Two pages within this time have the same times (ns): each reads the files of all threads.
 const FRESH_NS: u64 = 1_000_000_000;
@@ -31,12 +31,16 @@ pub struct ThreadTimes {
     pub run_ns: u64,
     /// Runnable, but waiting for a CPU.
     pub ready_ns: u64,
+    /// How often they were moved to another CPU; `None` if the kernel does not report it.
+    pub migrations: Option<u64>,
 }
 
 impl ThreadTimes {
     fn add(&mut self, other: Self) {
         self.run_ns = self.run_ns.saturating_add(other.run_ns);
         self.ready_ns = self.ready_ns.saturating_add(other.ready_ns);
+        let sum = self.migrations.unwrap_or(0).saturating_add(other.migrations.unwrap_or(0));
+        self.migrations = self.migrations.or(other.migrations).map(|_| sum);
     }
 }
 
@@ -47,6 +51,19 @@ pub struct MachineTimes {
     pub roles: BTreeMap<Role, ThreadTimes>,
     /// For how long its cgroups had used up their quotas (ns); `None` if none has statistics.
     pub throttled_ns: Option<u64>,
+    /// Exits of its vCPUs by reason.
+    pub exits: BTreeMap<String, u64>,
+}
+
+impl MachineTimes {
+    /// Sums by the name of the role's kind.
+    pub(super) fn by_kind(&self) -> BTreeMap<&'static str, ThreadTimes> {
+        let mut kinds: BTreeMap<&'static str, ThreadTimes> = BTreeMap::new();
+        for (role, times) in &self.roles {
+            kinds.entry(role.kind().name).or_default().add(*times);
+        }
+        kinds
+    }
 }
 
 /// One placement on a page.
@@ -97,7 +114,8 @@ impl Sampler {
             for Known { role, times } in self.threads.values() {
                 roles.entry(role.clone()).or_default().add(*times);
             }
-            self.latest = MachineTimes { roles, throttled_ns };
+            let exits = kernel::exits(host, target.pid);
+            self.latest = MachineTimes { roles, throttled_ns, exits };
         }
         &self.latest
     }
@@ -139,7 +157,8 @@ fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
     let mut add = |tid: Tid, text: &str| {
         if let Ok(stat) = schedstat::parse(text) {
             let role = roles.get(&tid).map_or(&other, |role| *role).clone();
-            let times = ThreadTimes { run_ns: stat.run_ns, ready_ns: stat.delay_ns };
+            let times =
+                ThreadTimes { run_ns: stat.run_ns, ready_ns: stat.delay_ns, migrations: None };
             found.insert(tid, Known { role, times });
         }
     };
@@ -160,6 +179,14 @@ fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
             add(*tid, &text);
         }
     }
+    let read = host.read_each(&folder, &names, "sched", &mut |name, bytes| {
+        if let Some(known) = name.parse().ok().and_then(|tid| found.get_mut(&Tid(tid))) {
+            known.times.migrations = kernel::migrations(&String::from_utf8_lossy(bytes));
+        }
+        Ok(())
+    });
+    // Not all kernels have this file.
+    let (Ok(()) | Err(_)) = read;
     found
 }
 
@@ -243,11 +270,7 @@ fn role_part(text: &mut String, machines: &[MachineUse]) {
     for (is_run, (name, help)) in [(true, run), (false, ready)] {
         head(text, name, "counter", help);
         for one in machines {
-            let mut kinds: BTreeMap<&str, ThreadTimes> = BTreeMap::new();
-            for (role, times) in &one.times.roles {
-                kinds.entry(role.kind().name).or_default().add(*times);
-            }
-            for (kind, times) in kinds {
+            for (kind, times) in one.times.by_kind() {
                 let value = if is_run { times.run_ns } else { times.ready_ns };
                 let labels = format!("{},role=\"{kind}\"", labels(one));
                 line(text, name, &labels, &seconds(value));
@@ -256,7 +279,7 @@ fn role_part(text: &mut String, machines: &[MachineUse]) {
     }
 }
 
-fn labels(one: &MachineUse) -> String {
+pub(super) fn labels(one: &MachineUse) -> String {
     format!("id=\"{}\",vm=\"{}\"", label(&one.id), label(&one.vm))
 }
 

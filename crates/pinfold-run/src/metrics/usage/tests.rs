@@ -80,7 +80,7 @@ fn a_page_has_the_pool_and_the_machines() {
         twice: set("5"),
         ..Use::default()
     };
-    let times = |run_ns, ready_ns| ThreadTimes { run_ns, ready_ns };
+    let times = |run_ns, ready_ns| ThreadTimes { run_ns, ready_ns, migrations: None };
     let roles = [
         (Role::Vcpu(0), times(1_500_000_000, 20_000_000)),
         (Role::Vcpu(1), times(SECOND_NS, 1)),
@@ -91,7 +91,11 @@ fn a_page_has_the_pool_and_the_machines() {
         vm: "a\"b".to_owned(),
         strategy: "compact".to_owned(),
         is_degraded: true,
-        times: MachineTimes { roles: roles.into(), throttled_ns: Some(2_000) },
+        times: MachineTimes {
+            roles: roles.into(),
+            throttled_ns: Some(2_000),
+            exits: BTreeMap::new(),
+        },
         gaps: None,
     };
     let page = page(Some(&pool), &[machine]);
