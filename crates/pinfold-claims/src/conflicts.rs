@@ -177,7 +177,8 @@ impl Claims {
                 used_twice(&cpus, name, &claim.owner)
             } else {
                 let Claim { owner, source, .. } = claim;
-                let text = format!("{} kept for {owner}, which does not run", with_verb(&cpus));
+                let text =
+                    format!("{} reserved for {owner}, which is not running", with_verb(&cpus));
                 Finding::note("claims", format!("{text}: {source}"))
             }
         });

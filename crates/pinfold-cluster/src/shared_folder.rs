@@ -338,7 +338,7 @@ impl<'a> SharedFolder<'a> {
                 (Some(TaskState::Ended(state)), None) => self.scheduler.describe_end(&state, &name),
                 (Some(TaskState::Pending(_) | TaskState::Running) | None, None) => {
                     let scheduler = self.scheduler.name();
-                    format!("{scheduler} no longer knows it, and it left no result")
+                    format!("{scheduler} has no record of the task, and it wrote no result")
                 }
             };
             let reason = match self.words_of(&name).filter(|_| refused.is_none()) {

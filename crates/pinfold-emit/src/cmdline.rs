@@ -161,8 +161,8 @@ impl Reserved {
         let freed = now.difference(&self.all());
         if !freed.is_empty() {
             text.push_str(&format!(
-                "# {} {freed} {} isolated now and would not be any more: keep {} in the lists if \
-                 another machine uses {}.\n",
+                "# {} {freed} {} isolated now, but not by these parameters: add {} if another \
+                 machine uses {}.\n",
                 verb(&freed, "CPU", "CPUs"),
                 verb(&freed, "is", "are"),
                 verb(&freed, "it", "them"),

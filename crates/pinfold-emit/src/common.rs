@@ -34,7 +34,7 @@ pub(super) fn not_isolated(plan: &Plan, instead: &str) -> String {
         return String::new();
     }
     let text = format!(
-        "# The plan keeps other tasks off {}; {instead}. `pinfold apply` on the running machine \
+        "# The plan excludes other tasks from {}; {instead}. `pinfold apply` on the running machine \
          with the isolation scope {} does, and `--emit systemd` or `--emit tuned` from boot on.",
         plan.exclusive, plan.isolation
     );

@@ -115,9 +115,9 @@ fn cputune(xml: &mut Xml, plan: &Plan, vnode: &VnodePlan, topology: &Topology) {
             IsolationScope::Host => "host",
         };
         xml.comment(&format!(
-            "The plan keeps other tasks off {}; libvirt cannot. \
+            "The plan excludes other tasks from {}. libvirt cannot do this; use \
              `pinfold apply` on the running domain with the strategy {} and the isolation scope \
-             {scope} does",
+             {scope}",
             plan.exclusive, plan.strategy
         ));
     }

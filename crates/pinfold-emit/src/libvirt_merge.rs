@@ -104,7 +104,7 @@ pub fn libvirt_into(
     merge.cpu(vnode, topology, &cells, leaves_reserve);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
-            "libvirt cannot keep other tasks off {}: `{}` on the running domain does",
+            "libvirt cannot exclude other tasks from {}: use `{}` on the running domain",
             plan.exclusive,
             command::apply_isolated(&domain.name, Some(&plan.strategy))
         ));

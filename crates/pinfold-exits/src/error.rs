@@ -44,7 +44,7 @@ pub enum ExitsError {
         source: HostError,
     },
     /// This process is not in the initial PID namespace, whose process ids the events contain.
-    #[error("this is a container with its own PID namespace, but events have the PIDs of the host")]
+    #[error("this process is in a container's PID namespace, but trace events contain host PIDs")]
     Container,
     /// The events exist, but none fired.
     #[error(

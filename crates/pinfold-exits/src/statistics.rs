@@ -74,7 +74,7 @@ pub fn table_between(
 
     if before.vcpus.len() != after.vcpus.len() {
         let (old, new) = (before.vcpus.len(), after.vcpus.len());
-        return Err(wrong(format!("there were {old} vCPUs and then {new}")));
+        return Err(wrong(format!("the number of vCPUs changed from {old} to {new}")));
     }
     let mut vcpus = Vec::new();
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
@@ -183,7 +183,7 @@ mod tests {
         let error = table_between(&look(&[9]), &look(&[8]), 1).unwrap_err();
         assert!(error.to_string().contains("decreased"), "{error}");
         let error = table_between(&look(&[9]), &look(&[9, 9]), 1).unwrap_err();
-        assert!(error.to_string().contains("1 vCPUs and then 2"), "{error}");
+        assert!(error.to_string().contains("changed from 1 to 2"), "{error}");
     }
 
     fn check(reply: Value, why: &str) {

@@ -334,13 +334,9 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     };
     let none = format!("no placement of {vcpus} on {place} is free of warnings");
     match target::other_count(view, conditions) {
-        Some(count) => format!(
-            "{none}; {} one: give the machine {count}",
-            match count {
-                1 => "1 vCPU has".to_owned(),
-                _ => format!("{count} vCPUs have"),
-            }
-        ),
+        Some(count) => {
+            format!("{none}; with {0} there is one: configure {0}", count_noun(count, "vCPU"))
+        }
         None if view.layout.cells.len() > 1 => {
             format!("{none}: remove the pins, or assign other vCPUs to the guest's cells")
         }

@@ -230,7 +230,7 @@ fn score(line: &str, profile: &Profile) -> Result<Score, String> {
         return Err(format!("{name}: {count} samples, not 2 to {MOST_SAMPLES}"));
     }
     if let Some(sample) = figure.samples.iter().find(|one| !(1e-3..=1e15).contains(*one)) {
-        return Err(format!("{name}: {sample} per second is not possible"));
+        return Err(format!("{name}: {sample} per second is out of range (1e-3 to 1e15)"));
     }
     Ok(Score { kind, per_second: figure.samples })
 }

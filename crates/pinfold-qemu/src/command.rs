@@ -176,7 +176,7 @@ impl QemuCommand {
             let is_count = LEVELS.contains(key) || ["cpus", "maxcpus"].contains(key);
             is_count && number(value).is_none_or(|number| number == 0)
         })?;
-        Some(format!("-smp {key}={value}: QEMU takes whole numbers from 1 on"))
+        Some(format!("-smp {key}={value}: must be a positive integer"))
     }
 
     /// Number of vCPUs at start; `None` if the command line does not give it (QEMU's default,

@@ -18,6 +18,7 @@ use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
+use pinfold_model::text::pus_text;
 use pinfold_model::{Command, Finding, Plan, Severity, Tid};
 use pinfold_vm::Found;
 use pinfold_vm::libvirt::{Described, PinTarget};
@@ -244,9 +245,9 @@ impl Placing<'_> {
         apply_session::report_unguarded(&plan);
         let by = match choice {
             Choice::Saved(path, _) => path.clone(),
-            Choice::Settings(_, origin) => format!("{} ({origin})", plan.strategy),
+            Choice::Settings(_, origin) => format!("`{}` ({origin})", plan.strategy),
         };
-        record(self.event, &format!("was placed on CPUs {} by {by}", plan.pus()));
+        record(self.event, &format!("was placed on {} by {by}", pus_text(&plan.pus())));
         // libvirt calls no hook for a domain that ends while its daemon does not run.
         end_waiter::start(&HelperProgram::own()?, self.journals, &plan, &journal);
         Ok(())
@@ -298,7 +299,7 @@ impl Placing<'_> {
                         say(&finding.to_string());
                     }
                 }
-                say(&format!("planned by {}: {origin}", plan.strategy));
+                say(&format!("planned by `{}`: {origin}", plan.strategy));
                 Ok(plan)
             }
         }

@@ -66,7 +66,7 @@ impl<R: BufRead> Replay<R> {
             return Err(fail("the line was cut off, or is too long for a snapshot".to_owned()));
         }
         let found: Snapshot = serde_json::from_slice(&bytes)
-            .map_err(|error| fail(format!("not a snapshot of {FORMAT}: {error}")))?;
+            .map_err(|error| fail(format!("not a {FORMAT} snapshot: {error}")))?;
         if found.format != FORMAT {
             let format: String = found.format.chars().take(40).collect();
             return Err(fail(format!("format {format:?}; this version reads {FORMAT}")));
@@ -111,8 +111,8 @@ mod tests {
         refused("", "line 1: the record is empty");
         refused(line.trim_end(), "cut off");
         refused(&line.replace("top/1", "top/9"), "pinfold-top/9");
-        refused("{}\n", "not a snapshot");
-        refused(&format!("{}\n", "[".repeat(100_000)), "not a snapshot");
-        refused("\u{0}\n", "not a snapshot");
+        refused("{}\n", "not a pinfold-top/1 snapshot");
+        refused(&format!("{}\n", "[".repeat(100_000)), "not a pinfold-top/1 snapshot");
+        refused("\u{0}\n", "not a pinfold-top/1 snapshot");
     }
 }

@@ -380,7 +380,7 @@ mod tests {
             assert_eq!(snapshot.notes, ["a note"]);
             if thread.because_of.as_ref() == Some(&expected) && thread.ready_share > 0.1 {
                 let sentence = snapshot.worst().unwrap();
-                assert!(sentence.contains("web waits most: vcpu(0) on CPU "), "{sentence}");
+                assert!(sentence.contains("web waits longest: vcpu(0) on CPU "), "{sentence}");
                 assert!(sentence.ends_with(&expected), "{sentence}");
                 break;
             }

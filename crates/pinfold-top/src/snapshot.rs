@@ -163,7 +163,7 @@ impl Snapshot {
         let (name, role) = (shown::name(&machine.name), shown::name(&thread.role));
         let mark = if thread.waiting_ns.is_some() { "! " } else { "" };
         Some(format!(
-            "{mark}{name} waits most: {role} on CPU {}, {}",
+            "{mark}{name} waits longest: {role} on CPU {}, {}",
             thread.cpu,
             thread.to_words(", because of ")
         ))

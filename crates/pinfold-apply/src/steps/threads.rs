@@ -4,6 +4,7 @@
 //! pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. The kernel binds the
 //! workers of io_uring (`PF_NO_SETAFFINITY`), which follow their creator.
 
+use pinfold_model::text::{agree, pus_text};
 use pinfold_model::tunables::partition;
 use pinfold_model::{CpuSet, Finding, IsolationScope, Policy, Role, TaskId, VnodeKind};
 
@@ -25,9 +26,11 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
         let pus = moved.unwrap_or(&thread.pus);
         if may_not_have(builder, *task, pus)? {
             let text = format!(
-                "thread {} of another process, which serves a device, stays where it is: CPUs {pus} \
-                 are only for the machine's own process",
-                task.tid
+                "thread {} of a device back end was not pinned: {} {} reserved for the machine's \
+                 own process",
+                task.tid,
+                pus_text(pus),
+                agree(pus.len(), "is", "are")
             );
             builder.find(Finding::note("threads", text));
             continue;

@@ -112,7 +112,7 @@ pub fn lcores(text: &str) -> Result<CpuSet, String> {
         rest = match after.strip_prefix(',') {
             Some(rest) => rest,
             None if after.is_empty() => "",
-            None => return Err(format!("{text:?} is not a map of lcores: {after:?}")),
+            None => return Err(format!("cannot parse the lcore map {text:?}: {after:?}")),
         };
     }
     Ok(all)
@@ -126,7 +126,7 @@ fn group(text: &str) -> Result<(&str, &str), String> {
     }
     let end = text.find([',', '@']).unwrap_or(text.len());
     if end == 0 {
-        return Err(format!("{text:?} is not a map of lcores"));
+        return Err(format!("cannot parse the lcore map {text:?}"));
     }
     Ok(text.split_at(end))
 }

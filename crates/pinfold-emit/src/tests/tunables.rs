@@ -507,10 +507,13 @@ fn formats_state_that_they_do_not_isolate_and_lack_page_sizes() {
     });
     for format in ["virsh", "proxmox", "kubevirt", "nova"] {
         let found = text(&topology, &layout, format);
-        assert!(found.contains("The plan keeps other tasks off 1-2,5-6; "), "{found}");
+        assert!(found.contains("The plan excludes other tasks from 1-2,5-6"), "{found}");
         let mut shared = layout.clone();
         shared.exclusive = pinfold_model::CpuSet::new();
-        assert!(!text(&topology, &shared, format).contains("keeps other tasks off"), "{format}");
+        assert!(
+            !text(&topology, &shared, format).contains("excludes other tasks from"),
+            "{format}"
+        );
     }
     assert!(text(&topology, &layout, "virsh").contains("the memory in huge pages of 16 MiB"));
     assert!(

@@ -79,7 +79,7 @@ fn parameters_that_are_there_are_replaced_or_left() {
             "#   replace isolcpus=domain,managed_irq,4-7,12-15 with\n#     isolcpus=managed_irq,domain,{list}\n"
         ),
         &format!("#   replace nohz_full=4-7,12-15 with nohz_full={list}\n"),
-        "# CPUs 6-7,14-15 are isolated now and would not be any more",
+        "# CPUs 6-7,14-15 are isolated now, but not by these parameters: add them if",
     ] {
         assert!(text.contains(said), "{said} is not in\n{text}");
     }

@@ -190,7 +190,8 @@ impl Fracas<'_> {
         match scale.pair(*speed) {
             Some(pair) => Ok(Some(pair)),
             None => {
-                let why = format!("weights are limited to {} to {} here", scale.least, scale.most);
+                let (least, most) = (scale.least, scale.most);
+                let why = format!("cgroup weights range from {least} to {most} on this host");
                 Err(self.out_of_reach(*speed, why, "use a speed that is further from 0 and 100%"))
             }
         }

@@ -136,7 +136,7 @@ impl Gov<'_> {
             {
                 let why = format!(
                     "below the lowest frequency all cores of a vnode are frozen together, but \
-                     others have the speed {other}"
+                     other cores of the vnode need {other}"
                 );
                 return Err(self.out_of_reach(
                     *speed,

@@ -114,7 +114,11 @@ impl SnapshotHost {
             path.strip_prefix('/').ok_or_else(|| format!("{path:?} is not an absolute path"))?;
         if path.len() > super::MAX_PATH || inner.split('/').count() > super::MAX_DEPTH {
             let shown: String = path.chars().take(60).collect();
-            return Err(format!("{shown:?}… is longer than any path of a kernel"));
+            return Err(format!(
+                "{shown:?}…: path too long or too deep (at most {} bytes and {} levels)",
+                super::MAX_PATH,
+                super::MAX_DEPTH
+            ));
         }
         let names: Vec<String> = inner.split('/').map(str::to_owned).collect();
         if names.iter().any(|name| matches!(name.as_str(), "" | "." | "..")) {

@@ -204,11 +204,11 @@ fn idle(
     let idle = ended.exclusive.difference(&ended.pus(|_| true)).difference(&cores);
     (!idle.is_empty()).then(|| {
         let text = format!(
-            "{} {} idle: each {noun} of {} is exclusive as a whole, so the host's tasks cannot use \
-             it either",
+            "{} {} idle: each whole {noun} is reserved for {}, so host tasks cannot use {}",
             pus_text(&idle),
             verb(&idle, "stays", "stay"),
-            placed_noun(request)
+            placed_noun(request),
+            verb(&idle, "it", "them")
         );
         Finding::note("idle CPUs", text)
     })

@@ -61,7 +61,7 @@ pub enum AgentError {
         why: String,
     },
     /// A request cannot be encoded as a frame.
-    #[error("{what} cannot be sent to a guest: {why}")]
+    #[error("cannot send {what} to the guest: {why}")]
     Unsendable {
         /// The request that was not sent.
         what: String,

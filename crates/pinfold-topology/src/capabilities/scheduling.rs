@@ -134,9 +134,12 @@ pub(super) fn throttle(context: &Context<'_>) -> Capability {
                 period / 1000
             ),
         ),
-        (Ok(_) | Err(_), _) => {
-            Capability::partly(NAME, format!("cannot parse {runtime:?} of {period:?} µs"))
-        }
+        (Ok(_) | Err(_), _) => Capability::partly(
+            NAME,
+            format!(
+                "cannot parse sched_rt_runtime_us / sched_rt_period_us: {runtime:?} / {period:?}"
+            ),
+        ),
     }
 }
 

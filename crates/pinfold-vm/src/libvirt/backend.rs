@@ -31,7 +31,7 @@ impl LibvirtBackend {
             Keeper::Systemd | Keeper::LibvirtStatus { .. } => None,
         };
         if let Some(uri) = uri.filter(|uri| !is_local(uri)) {
-            let why = format!("{uri:?} is not a local connection to QEMU");
+            let why = format!("{uri:?} is not a local URI of libvirt's QEMU driver");
             return Err(LibvirtError::Output { command: "connect".to_owned(), why }.into());
         }
         Libvirt::new(uri, self.timeout_ns)

@@ -9,7 +9,7 @@ use super::{VmArgs, sockets};
 pub struct ExitsArgs {
     #[command(flatten)]
     pub vm: VmArgs,
-    /// Observe a built-in guest that makes a known number of exits, and compare the counts
+    /// Run a built-in guest that causes a known number of exits, and compare the counts
     #[arg(long, conflicts_with_all = sockets::names().chain(["libvirt", "pid", "seconds"]))]
     pub micro_guest: bool,
     /// Observe for N seconds
@@ -29,7 +29,7 @@ pub struct ExitsHow {
     /// Also show each vCPU (exits)
     #[arg(long)]
     pub per_vcpu: bool,
-    /// Also count addresses (exits), and show the top N of each kind: ports, MMIO, registers
+    /// Also count exits by address; show the top N ports, MMIO addresses and registers
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Spend at most this time on finding out which events fire (exits) [default: 2s]

@@ -96,7 +96,7 @@ pub struct MeasureArgs {
     /// How exits are observed.
     #[command(flatten)]
     pub exits: ExitsHow,
-    /// Measure in this number of blocks, each in a new process [default: 1, with --against 8]
+    /// Run N blocks, each in a new process [default: 1, with --against 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,
     /// Also run this reference tool in the same blocks; --list shows which
@@ -139,7 +139,7 @@ pub struct CompareArgs {
     /// sizes depend on the caches that each side sees
     #[arg(long, requires = "guest", conflicts_with = "plans")]
     pub native: bool,
-    /// Measure in this number of blocks, each with both sides in random order
+    /// Run N blocks, each with both sides in random order
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: u32,
     /// Seed the random order [default: from the clock, and printed]

@@ -278,8 +278,8 @@ pub struct PlacementArgs {
     /// Reserve these CPUs for the host's own tasks
     #[arg(long = "host-cpus", alias = "host-pus", value_name = "CPUS", conflicts_with = "free")]
     pub host_pus: Option<String>,
-    /// Place the emulator under `balanced`: usual (with the host's tasks), real-time (on the same
-    /// CPUs, with priority over them), apart (on CPUs that the host's tasks do not use)
+    /// Choose where `balanced` places the emulator: usual (with the host's tasks), real-time (on
+    /// the same CPUs, with priority over them), apart (on CPUs that the host's tasks do not use)
     #[arg(long, value_name = "WHERE", default_value = "usual")]
     pub emulator: String,
     /// Pin threads: vcpu3=7, vcpu0-3=8-11, emulator=0,8; may be repeated
@@ -497,7 +497,7 @@ pub struct VmArgs {
     /// Select a libvirt domain by name, UUID or ID
     #[arg(long, value_name = "DOMAIN", group = "VmArgs")]
     pub libvirt: Option<String>,
-    /// Select a QEMU by its process ID (roles are then read from thread names)
+    /// Select a QEMU process by its PID (roles are read from thread names)
     #[arg(long, value_name = "PID", group = "VmArgs")]
     pub pid: Option<u32>,
 }
@@ -520,7 +520,7 @@ pub struct RunningArgs {
     /// Select a libvirt domain by name, UUID or ID; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     pub libvirt: Vec<String>,
-    /// Select a QEMU by its process ID (roles are then read from thread names); may be repeated
+    /// Select a QEMU process by its PID (roles are read from thread names); may be repeated
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
     /// Check all running machines of this host (--check)
@@ -560,7 +560,7 @@ pub struct TopArgs {
     /// Print JSON, a line for each second
     #[arg(long)]
     pub json: bool,
-    /// Write each sample to the new file FILE
+    /// Write all samples to FILE, which must not exist yet
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<String>,
     /// Print the samples of a record

@@ -14,7 +14,7 @@ pub struct StudyArgs {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// Read a study file and print its cells, trials and predicted time; nothing runs
+    /// Read a study file and print its cells, trials and predicted time, without running it
     Check(CheckArgs),
     /// Run a study; each trial is stored when it ends
     Run(RunArgs),

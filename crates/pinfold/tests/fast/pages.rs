@@ -338,12 +338,13 @@ fn part_of(place: &str) -> String {
     let (name, heading) = place.split_once('#').unwrap_or((place, ""));
     let text = page(name).text;
     let mut lines = text.lines();
-    let is_heading =
-        |line: &str| line.starts_with('#') && link_target(line.trim_start_matches('#')) == heading;
     if heading.is_empty() {
         return text;
     }
-    assert!(lines.by_ref().any(is_heading), "there is no heading {place}");
+    let is_there = lines
+        .by_ref()
+        .any(|line| line.starts_with('#') && link_target(line.trim_start_matches('#')) == heading);
+    assert!(is_there, "there is no heading {place}");
     lines.take_while(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 

@@ -80,7 +80,7 @@ fn words(options: &str, rest: &str) -> String {
 /// of another size.
 #[test]
 fn a_number_of_vcpus_that_cannot_be_read_is_refused() {
-    check(&["qemu-kvm", "-smp", "abc"], "-smp cpus=abc: QEMU takes whole numbers from 1 on");
+    check(&["qemu-kvm", "-smp", "abc"], "-smp cpus=abc: must be a positive integer");
     check(&["qemu-kvm", "-smp", "4,cores=0"], "-smp cores=0");
     check(&["qemu-kvm", "-M", "q35,smp.cpus=4.5"], "-smp cpus=4.5");
     check(&["qemu-kvm", "-readconfig", "vm.cfg"], "give it with --vcpus");

@@ -89,7 +89,7 @@ fn the_micro_guest_is_counted_exactly() {
     let of = |key: &str| per_event[key].as_f64().expect("a number");
     assert!(of("low_ns") <= of("median_ns") && of("median_ns") <= of("high_ns"), "{per_event}");
     let text = pinfold(["exits", "--micro-guest"]).stdout_text();
-    assert_parts(&text, &["level ", "port writes: exact", "0x5a0 write × 1,000", "overhead: "]);
+    assert_parts(&text, &["level ", "port writes: exact", "0x5a0 write × 1,000", "Overhead: "]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     assert_parts(
         &text,
-        &["exits: why a KVM machine exits", "level ", "vCPU 0", "0x5a0 write", "overhead: "],
+        &["exits: why a KVM machine exits", "level ", "vCPU 0", "0x5a0 write", "Overhead: "],
     );
     // The name of a row has a line of its own where the table would be too wide.
     let is_row = |line: &str, row: &str| line == row || line.starts_with(&format!("{row} "));

@@ -96,7 +96,7 @@ fn a_domain_is_planned_at_its_start_and_reverted_at_its_end() {
         assert_eq!(said, "", "{operation}");
     }
     let said = Domain::expect_harmless(&domain.hook("started", "begin", &metadata("")));
-    assert!(said.contains("planned by compact: its metadata, line 3"), "{said}");
+    assert!(said.contains("planned by `compact`: its metadata, line 3"), "{said}");
     assert!(domain.is_placed(), "{:?}\n{said}", domain.machine.masks());
     let status = domain.machine.print(&["status"]);
     assert!(status.contains("1 placement is active") && status.contains("compact"), "{status}");
@@ -136,7 +136,7 @@ fn a_row_of_the_file_places_a_domain_and_its_own_pins_win() {
     domain.write_file(&format!("[[domain]]\nname = \"{}*\"\n", &name[..name.len() - 1]));
     let pin = format!("<cputune><vcpupin vcpu='1' cpuset='{other}'/></cputune>");
     let said = Domain::expect_harmless(&domain.hook("started", "begin", &pin));
-    assert!(said.contains("planned by compact: ") && said.contains("line 4"), "{said}");
+    assert!(said.contains("planned by `compact`: ") && said.contains("line 4"), "{said}");
     let second = domain.machine.thread("CPU 1/TCG").expect("a vCPU");
     let mask = domain.machine.host.affinity(second).expect("a mask");
     assert_eq!(mask, other, "{said}");

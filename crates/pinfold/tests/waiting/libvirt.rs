@@ -351,7 +351,7 @@ fn the_hook_plans_a_domain_when_libvirt_starts_or_finds_it() {
     let is_placed = |daemon: &Daemon| masks(pid(daemon)).values().all(|mask| *mask == one);
     assert!(is_placed(&daemon), "{:?}\n{:?}", masks(pid(&daemon)), hook_log(&daemon));
     let said = hook_log(&daemon).expect("the hook spoke");
-    assert!(said.contains("planned by compact: its metadata, line"), "{said}");
+    assert!(said.contains("planned by `compact`: its metadata, line"), "{said}");
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     assert_eq!(count_active(&daemon), 0, "{:?}", hook_log(&daemon));
 

@@ -50,7 +50,7 @@ fn bad_values_are_findings() {
 
     assert!(check("dpdk-testpmd -l 3-1", "backwards").is_empty());
     assert!(check("dpdk-testpmd --lcores=(1-2", "not closed").is_empty());
-    assert!(check("dpdk-testpmd --lcores=1@", "map of lcores").is_empty());
+    assert!(check("dpdk-testpmd --lcores=1@", "cannot parse the lcore map").is_empty());
     assert!(check("spdk_tgt -m 0xz", "hexadecimal").is_empty());
     assert_eq!(
         check("spdk_tgt -m 0x10f", "CPU that this host does not have: 8"),

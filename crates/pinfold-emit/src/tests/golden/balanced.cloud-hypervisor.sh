@@ -6,6 +6,6 @@ set -eu
 exec taskset -c 0,4 cloud-hypervisor \
     --cpus 'boot=6,topology=2:3:1:1,affinity=[0@[1],1@[5],2@[2],3@[6],4@[3],5@[7]]' \
     "$@"
-# The plan keeps other tasks off 1-3,5-7; Cloud Hypervisor cannot.
+# The plan excludes other tasks from 1-3,5-7; Cloud Hypervisor cannot.
 # `pinfold apply` on the running machine with the isolation scope host does, and
 # `--emit systemd` or `--emit tuned` from boot on.

@@ -17,6 +17,6 @@ openstack flavor set "$flavor" --property hw:emulator_threads_policy=share
 # (of this machine; a node with several has all of theirs in one list: plan them together)
 # cpu_shared_set = 0,4
 # Not expressible: the CPU of each vCPU, the emulator's own CPUs beyond cpu_shared_set, pins of iothreads.
-# The plan keeps other tasks off 1-3,5-7; Nova excludes its other machines only.
-# `pinfold apply` on the running machine with the isolation scope host does, and
-# `--emit systemd` or `--emit tuned` from boot on.
+# The plan excludes other tasks from 1-3,5-7; Nova excludes its other machines
+# only. `pinfold apply` on the running machine with the isolation scope host
+# does, and `--emit systemd` or `--emit tuned` from boot on.

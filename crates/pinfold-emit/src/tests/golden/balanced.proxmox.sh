@@ -9,7 +9,7 @@ qm set "$vmid" --sockets 1 --cores 6 --vcpus 6 --affinity 0-7 --numa 1
 # qm has no option for threads and dies: QEMU uses the last -smp. This replaces other --args.
 # On an AMD host add `-cpu host,topoext=on` to it: without topoext QEMU hides the threads.
 qm set "$vmid" --args '-smp 6,sockets=1,cores=3,threads=2,maxcpus=6'
-# The plan keeps other tasks off 1-3,5-7; qm cannot. `pinfold apply` on the
+# The plan excludes other tasks from 1-3,5-7; qm cannot. `pinfold apply` on the
 # running machine with the isolation scope host does, and `--emit systemd` or
 # `--emit tuned` from boot on.
 

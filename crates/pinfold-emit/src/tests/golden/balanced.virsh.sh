@@ -19,6 +19,6 @@ virsh vcpupin --domain "$domain" --vcpu 5 --cpulist 7 "$@"
 
 # Not possible with a command, only in the domain file (`--emit libvirt --into FILE`):
 # the guest's topology 1×3×2, from the next start on
-# The plan keeps other tasks off 1-3,5-7; virsh cannot. `pinfold apply` on the
-# running machine with the isolation scope host does, and `--emit systemd` or
-# `--emit tuned` from boot on.
+# The plan excludes other tasks from 1-3,5-7; virsh cannot. `pinfold apply` on
+# the running machine with the isolation scope host does, and `--emit systemd`
+# or `--emit tuned` from boot on.

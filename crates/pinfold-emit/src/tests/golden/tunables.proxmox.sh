@@ -19,7 +19,7 @@ qm set "$vmid" --cpulimit 1.50
 # qm cannot express required=yes: `pinfold apply` alone checks it
 # Host settings that qm cannot express: irq:0000:81:00.0=0,4, new-irqs=0,4, workqueues=0,4, writeback=0,4, watchdog-cpus=0,4, timer-migration=off, stat-interval=10, numa-balancing=off, llc-balancing=off, thp=never, khugepaged-defrag=off, halt-poll-ns=400000, wake-up-us=20, rt-throttle=off, governor=performance, max-khz=4400000, min-khz=4000000, smt=on, offline=7
 # (`pinfold apply` sets them and `pinfold undo` resets them; the formats systemd and tuned write them for every boot)
-# The plan keeps other tasks off 1-2,5-6; qm cannot. `pinfold apply` on the
+# The plan excludes other tasks from 1-2,5-6; qm cannot. `pinfold apply` on the
 # running machine with the isolation scope host does, and `--emit systemd` or
 # `--emit tuned` from boot on.
 

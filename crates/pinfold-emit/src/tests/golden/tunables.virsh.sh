@@ -24,9 +24,9 @@ virsh schedinfo --domain "$domain" --set global_quota=150000 "$@"
 # the guest's topology 1×2×1, from the next start on
 # vcpu(0) under the policy fifo 1
 # vcpu(1) under the policy fifo 1
-# The plan keeps other tasks off 1-2,5-6; virsh cannot. `pinfold apply` on the
-# running machine with the isolation scope host does, and `--emit systemd` or
-# `--emit tuned` from boot on.
+# The plan excludes other tasks from 1-2,5-6; virsh cannot. `pinfold apply` on
+# the running machine with the isolation scope host does, and `--emit systemd`
+# or `--emit tuned` from boot on.
 # virsh cannot express ksm=unmerge: virsh node-memory-tune tunes it, but does not start or stop it
 # virsh cannot express share=L3:0=ff0: <cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)
 # virsh cannot express share=MB:0=50: <cachetune> and <memorytune> are in the domain file only (`--emit libvirt`)

@@ -37,7 +37,10 @@ fn preset(name: &str, table: Toml, study: &Study) -> Result<Preset, Fault> {
     let mut keys = Keys::new(table, if name == QUICK { QUICK } else { "preset" }, PRESET)?;
     let (note, at) = keys.take_required("note")?.into_text("note")?;
     if note.trim().is_empty() {
-        return Err(Fault::new(at, format!("note: state what the {name} form leaves out")));
+        return Err(Fault::new(
+            at,
+            format!("note is empty: describe what the {name} form leaves out"),
+        ));
     }
     let mut preset = Preset {
         at: table_at,

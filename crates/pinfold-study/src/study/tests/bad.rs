@@ -164,7 +164,7 @@ fn workloads_figures_and_claims() {
     check(
         "note = \"two blocks\"",
         "note = \" \"",
-        "line 55, column 8: note: state what the quick form leaves out",
+        "line 55, column 8: note is empty: describe what the quick form leaves out",
     );
     check(
         "[quick]",

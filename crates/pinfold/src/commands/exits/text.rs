@@ -165,12 +165,12 @@ fn cost(answer: &Answer) -> String {
     let table = &answer.table;
     let Some(cost) = &table.cost else {
         let why = answer.no_cost.as_deref().unwrap_or("it was not requested");
-        return format!("\n\nthe overhead was not measured here: {why}");
+        return format!("\n\nThe overhead was not measured: {why}");
     };
     let mut text = format!(
-        "\n\noverhead: {} per event and {} per whole exit ({} events{}, {} µs without \
-         observation), measured just now: median and 95 % interval of {} pairs, with and without \
-         observation, of the fastest of {} runs of {} exits of a micro-guest",
+        "\n\nOverhead: {} per event, {} per exit ({} events{}, {} µs unobserved). Median and 95 % \
+         interval of {} pairs with and without observation. Each value is the fastest of {} runs \
+         of {} exits.",
         interval(&cost.per_event_ns),
         interval(&cost.per_exit_ns),
         three(cost.events_per_exit),
@@ -186,7 +186,7 @@ fn cost(answer: &Answer) -> String {
     );
     if let (Some(events @ 1..), Some(share)) = (table.events, table.cost_share()) {
         text.push_str(&format!(
-            "; here {} events, {} % of the vCPUs' time",
+            " Here: {} events, {} % of the vCPUs' time.",
             group_digits(events),
             three(share * 100.0)
         ));

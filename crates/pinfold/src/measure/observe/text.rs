@@ -194,7 +194,8 @@ fn value(role: &RoleCounters, quantity: Quantity) -> Option<String> {
         | Unit::Share => format::count(counted.value),
     };
     Some(if counted.running_share < 1.0 {
-        format!("{number} (from {} of the time)", format::percent(counted.running_share))
+        let share = format::percent(counted.running_share);
+        format!("{number} (scaled: the counter ran {share} of the time)")
     } else {
         number
     })
