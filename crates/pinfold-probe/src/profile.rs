@@ -301,7 +301,7 @@ mod tests {
             (GOOD.replace("\"integer\"", "\"magic\\u001b[2J\""), 2, "unknown kind of work"),
             (GOOD.replace("\"integer\"", "\"branches\""), 3, "branches is listed twice"),
             (GOOD.replace("\"samples\":[", "\"samples\":[0,"), 2, "integer: 0 per second"),
-            (GOOD.replace("\"samples\":[", "\"samples\":[1e300,"), 2, "is not possible"),
+            (GOOD.replace("\"samples\":[", "\"samples\":[1e300,"), 2, "is out of range"),
             (GOOD.replace("\"samples\":[", "\"samples\":[-5,"), 2, "holds the sample -5"),
             (GOOD.replace(second, "{}"), 2, "is not a figure"),
             (GOOD.replace(second, ""), 2, "is not a figure"),
