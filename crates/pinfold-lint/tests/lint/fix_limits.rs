@@ -97,7 +97,7 @@ fn of_vcpus(layout: &Layout) -> CpuSet {
 /// The number of vCPUs that the last line of advice names.
 fn read_advice(diagnostics: &[Diagnostic]) -> Option<u32> {
     let line = diagnostics.first()?.instead.last()?;
-    line.rsplit_once("give the machine ")?.1.parse().ok()
+    line.rsplit_once("configure ")?.1.split_once(' ')?.0.parse().ok()
 }
 
 /// The file of somebody who follows such advice: fewer vCPUs, fewer pins, no topology.
