@@ -1,6 +1,6 @@
 //! The outputs in the pages are those of the commands above them.
 //!
-//! A block of `sh` whose last command names its input, followed by a block of `text`: each line of
+//! A block of `sh` whose last command names its input or record, followed by a block of `text`: each line of
 //! the second is printed by that command in 80 columns, in this order; a line `…` stands for any
 //! number of lines.
 
@@ -51,7 +51,8 @@ fn is_complete(folder: &str, line: &str) -> bool {
         .iter()
         .all(|word| !word.ends_with(".xml") || files::exists(&format!("{folder}/{word}")));
     let is_help = line == "pinfold --help" || line.starts_with("pinfold help ");
-    (line.contains("--input ") || is_help) && has_files
+    let is_given = line.contains("--input ") || line.contains("--from docs/");
+    (is_given || is_help) && has_files
 }
 
 /// The first line of the block that the output lacks.
