@@ -348,7 +348,9 @@ impl<'c> Journals<'c> {
         let path = self.files.path_of(&name);
         let marks = self.marks.as_ref().map(|marks| marks.reopen(&record.header, &path));
         let marks = marks.transpose()?.into_iter().flatten().collect::<Vec<_>>();
-        require_all_steps(&record, &marks, &path)?;
+        for mark in &marks {
+            damaged::require_steps(&record, mark.steps()?.unwrap_or(0), path.clone())?;
+        }
         let mut journal = self.journal(name, record, bytes, lock);
         journal.doubtful = torn;
         journal.marks = marks;
@@ -447,20 +449,6 @@ impl<'c> Journals<'c> {
         drop(lock);
         Ok(())
     }
-}
-
-/// Fails if a journal has fewer steps than its apply recorded in a mark: its last lines are
-/// missing.
-fn require_all_steps(record: &Record, marks: &[Mark], path: &str) -> Result<(), JournalError> {
-    for mark in marks {
-        let applied = mark.steps()?.unwrap_or(0);
-        let count = record.step_count();
-        if count < applied && !record.has_ended() {
-            let why = format!("it ends after {count} of {applied} steps: lines are missing");
-            return Err(JournalError::Malformed { path: path.to_owned(), line: count + 2, why });
-        }
-    }
-    Ok(())
 }
 
 impl Journals<'_> {

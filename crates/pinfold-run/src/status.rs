@@ -188,7 +188,10 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
                 });
                 Ok(None)
             }
-            Ok(Some(record)) if !record.has_ended() => look(host, &record).map(Some),
+            Ok(Some(record)) if !record.has_ended() => {
+                let is_whole = journals.require_all_steps(&record).map_err(Failure::from);
+                is_whole.and_then(|()| look(host, &record)).map(Some)
+            }
             Ok(_) => Ok(None),
             Err(failure) => Err(failure),
         };

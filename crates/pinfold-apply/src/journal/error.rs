@@ -1,11 +1,14 @@
 //! Why a journal cannot be begun, written or used.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use pinfold_host::HostError;
 use pinfold_model::command::quote;
 use pinfold_model::{Command, Tid};
 
+use super::ids;
 use super::lost::{LostPlacement, LostReason};
 
 /// Why a journal cannot be begun, written or used.
@@ -117,12 +120,7 @@ impl JournalError {
             JournalError::Store(_) | JournalError::Host(_) | JournalError::Unwritable { .. } => {
                 None
             }
-            JournalError::Malformed { path, .. } => Some(format!(
-                "nothing was executed; if its process is running, `pinfold undo --reset PID` lets \
-                 the threads use all CPUs and renames this journal, so that the process can be \
-                 placed again; check other settings of the host by hand; if it has ended, move \
-                 {path} away"
-            )),
+            JournalError::Malformed { path, .. } => Some(after_damage(path)),
             JournalError::Newer { .. } => {
                 Some("undo it with the Pinfold that wrote it, or a later one".to_owned())
             }
@@ -164,4 +162,21 @@ fn is_full(error: &HostError) -> bool {
 /// The name of a kind of namespace as manual pages spell it.
 fn namespace_name(kind: &str) -> &str {
     if kind == "pid" { "PID" } else { kind }
+}
+
+/// What to do about a damaged journal, with the process that its name has.
+fn after_damage(path: &str) -> String {
+    let id = Path::new(path).file_stem().and_then(OsStr::to_str);
+    let process = id.and_then(ids::task).map(|task| task.tid.to_string());
+    let (which, pid) = match &process {
+        Some(pid) => (format!("process {pid}"), pid.as_str()),
+        None => ("its process".to_owned(), "PID"),
+    };
+    let reset = Command::new("undo --reset").arg(pid);
+    let aside = format!("mv {} {}", quote(path), quote(&format!("{path}.damaged")));
+    format!(
+        "nothing was executed; if {which} is running, `{reset}` lets its threads use all CPUs and \
+         renames this journal, so that the process can be placed again; check other settings of the \
+         host by hand; if it has ended, `{aside}`"
+    )
 }

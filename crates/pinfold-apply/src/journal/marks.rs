@@ -139,6 +139,18 @@ impl Marks {
         Ok(marks)
     }
 
+    /// The number of steps that the marks of a journal record, without locking them; 0 if its apply
+    /// has not completed.
+    pub(super) fn count_steps(&self, journal: &str) -> usize {
+        let folders = self.existing().unwrap_or_default();
+        let marks = folders.iter().flat_map(|folder| {
+            let names = folder.list().unwrap_or_default().into_iter();
+            names.filter_map(|name| folder.read(&name).ok())
+        });
+        let own = marks.filter(|mark| journal_in(mark) == journal);
+        own.filter_map(|mark| steps_in(&mark)).max().unwrap_or(0)
+    }
+
     /// Paths of the void marks.
     pub(super) fn void(&self, host: &dyn Host) -> Result<Vec<String>, JournalError> {
         self.each_void(host, |_| Ok(()))
@@ -315,9 +327,7 @@ impl Mark {
 
     /// The recorded number of steps; `None` if the apply has not completed.
     pub(super) fn steps(&self) -> Result<Option<usize>, HostError> {
-        let bytes = self.folder.read(&self.name)?;
-        let text = String::from_utf8_lossy(&bytes);
-        Ok(text.lines().skip(1).filter_map(|line| line.parse().ok()).max())
+        Ok(steps_in(&self.folder.read(&self.name)?))
     }
 
     /// Writes the path of the placement's journal into the mark.
@@ -345,6 +355,11 @@ impl Drop for Mark {
             }
         }
     }
+}
+
+/// The number of steps that the text of a mark records.
+fn steps_in(mark: &[u8]) -> Option<usize> {
+    String::from_utf8_lossy(mark).lines().skip(1).filter_map(|line| line.parse().ok()).max()
 }
 
 /// The journal that the text of a mark names: its first line.

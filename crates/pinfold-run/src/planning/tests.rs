@@ -219,7 +219,8 @@ fn what_does_not_run_gives_way() {
     assert!(vcpus(&plan("web", 3)).is_disjoint(&cpus));
     // Without room, a note and no warning.
     let large = plan("web", 6);
-    let note = large.findings.iter().find(|finding| finding.text.contains("is not running")).unwrap();
+    let note =
+        large.findings.iter().find(|finding| finding.text.contains("is not running")).unwrap();
     assert_eq!(note.severity, Severity::Note);
     assert!(note.text.contains("/etc/libvirt/qemu/win10.xml, line 9"), "{note}");
     // Its own definition is no claim against it.

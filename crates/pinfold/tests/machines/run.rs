@@ -212,6 +212,7 @@ fn a_journal_that_was_cut_is_noticed() {
     let lines = whole.split_inclusive(|byte| *byte == b'\n').take(2);
     journals.replace(&name, &lines.flatten().copied().collect::<Vec<u8>>()).expect("it is cut");
     machine.refuse(&["undo", "--all"], 5, "lines are missing");
+    machine.refuse(&["status"], 3, "lines are missing");
     assert!(machine.is_placed());
     machine.reset();
     assert!(journals.contains(&name.replace(".jsonl", ".damaged")) && !journals.contains(&name));
