@@ -29,7 +29,6 @@ use crate::journal::{Journal, Outcome, Record};
 use crate::knobs::{self, KnobStatus};
 use crate::layers::first_undo;
 use crate::status::health;
-use crate::steps::plan_threads;
 use crate::tasks::{self, LiveThreads, Target};
 use attribution::LikelyCause;
 use back_ends::BackEnds;
@@ -512,14 +511,7 @@ impl Watcher {
         self.looked_at = journal.clock().now_ns();
         let new = present.iter().filter(|tid| !self.seen.contains(tid));
         self.born.extend(new.map(|tid| (*tid, self.looked_at)));
-        let mut steps = Vec::new();
-        for mut step in plan_threads(host, &self.plan, &self.target)?.steps {
-            if !is_left(host, &self.target.left, &step)? {
-                let undo = step.undo.clone();
-                change::show_present(&mut step.undo, &state);
-                steps.push(change::Drifted { step, undo });
-            }
-        }
+        let steps = self.find_drifted(host, &state)?;
         let usual = state.iter().filter(|(tid, ..)| self.seen.contains(tid));
         let usual = usual.map(|(_, mask, _)| mask.clone()).collect();
         // While a thread is not as planned or its role is unknown, the next check reads all
@@ -542,14 +534,12 @@ impl Watcher {
                 events.extend(self.strangers.insert(task).then_some(WatchEvent::Finding(finding)));
                 continue;
             }
-            let is_seen = self.seen.contains(&task.tid);
-            let record = journal.record();
-            if self.keeps(&step, record, &clues, &usual)? {
+            if self.keeps(&step, journal.record(), &clues, &usual)? {
                 events.extend(self.yield_to_owner(task, &step, &clues)?);
                 continue;
             }
             let mut clue = String::new();
-            if is_seen {
+            if self.seen.contains(&task.tid) {
                 let Some(found) = self.may_repair(&step, &clues, &mut events)? else { continue };
                 clue = found;
             }

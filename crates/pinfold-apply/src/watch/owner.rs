@@ -10,9 +10,11 @@ use super::change::{self, present_cpus};
 use super::{WatchEvent, Watcher, task_of};
 use crate::actuators;
 use crate::cpusets::Cpusets;
+use crate::error::ApplyError;
 use crate::journal::Record;
 use crate::layers::first_undo;
 use crate::recorded_pins;
+use crate::steps::plan_threads;
 use crate::tasks;
 
 /// Time after the creation of a thread in which the program that manages the machine gives it its
@@ -74,6 +76,23 @@ fn was_taken(step: &Step, record: &Record) -> bool {
 }
 
 impl Watcher {
+    /// The threads that are not as planned and are not left where they are.
+    pub(super) fn find_drifted(
+        &self,
+        host: &dyn Host,
+        state: &[(Tid, CpuSet, Option<Policy>)],
+    ) -> Result<Vec<change::Drifted>, ApplyError> {
+        let mut drifted = Vec::new();
+        for mut step in plan_threads(host, &self.plan, &self.target)?.steps {
+            if !is_left(host, &self.target.left, &step)? {
+                let undo = step.undo.clone();
+                change::show_present(&mut step.undo, state);
+                drifted.push(change::Drifted { step, undo });
+            }
+        }
+        Ok(drifted)
+    }
+
     /// True if a thread that was placed before is not as planned because another program changed it
     /// on purpose.
     pub(super) fn is_of_owner(

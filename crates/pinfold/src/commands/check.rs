@@ -45,9 +45,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if layouts.is_empty() && arguments.running.all {
-        let bound = pinfold_run::target::among_visible();
-        let text = format!("no virtual machine is running on this host{bound}");
-        return Err(Failure::new(Exit::Vm, text));
+        return Err(none_runs());
     }
     if layouts.is_empty() {
         return Err(Failure::new(Exit::Input, "--check: nothing to check").with_hint(
@@ -84,6 +82,11 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
+}
+
+fn none_runs() -> Failure {
+    let bound = pinfold_run::target::among_visible();
+    Failure::new(Exit::Vm, format!("no virtual machine is running on this host{bound}"))
 }
 
 /// The running machines to check.
