@@ -103,7 +103,7 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
     assert_eq!(data.matches("of an earlier boot").count(), 1, "{data}");
     assert_parts(
         &talk,
-        &["2-2.jsonl: cannot parse line 2", "move", "pinfold-journal/9", "a later one"],
+        &["2-2.jsonl: cannot parse line 2", "mv ", "pinfold-journal/9", "a later one"],
     );
     journals.run(&["2-2"]).expect_code(3);
     for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
