@@ -168,7 +168,7 @@ static void *answer(void *unused)
     return 0;
 }
 
-/* What the subject does when it is told to: uninterruptible until a child ends; handles an exit for
+/* What the subject does on request: uninterruptible until a child ends; handles an exit for
    2 ms; or waits for the other thread. */
 static void block(void)
 {

@@ -141,6 +141,9 @@ impl Marks {
 
     /// The number of steps that the marks of a journal record, without locking them; 0 if its apply
     /// has not completed.
+    ///
+    /// A mark that cannot be read or that ends meanwhile is not counted: undo reads all again, under
+    /// their locks, and reports what it cannot read.
     pub(super) fn count_steps(&self, journal: &str) -> usize {
         let folders = self.existing().unwrap_or_default();
         let marks = folders.iter().flat_map(|folder| {
