@@ -82,7 +82,7 @@ pub(crate) fn slurm(bytes: &[u8]) {
     }
     assert!(!slurm::complaint("sbatch", &text).0.is_empty());
     std::hint::black_box(slurm::not_taken(&text));
-    drop((slurm::last_words(&text), slurm::nodes(&text), slurm::time(&text)));
+    drop((slurm::last_message(&text), slurm::nodes(&text), slurm::time(&text)));
 }
 
 /// A result of a node, with its valid digest.

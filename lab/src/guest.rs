@@ -259,7 +259,7 @@ impl Guest {
         let agent = match Agent::connect(&socket, HELLO_NS, &SystemClock) {
             Ok(agent) => agent,
             Err(error) => {
-                let said = last_words(&mut qemu);
+                let said = last_message(&mut qemu);
                 files::write_atomic(&format!("{folder}/qemu.txt"), said.as_bytes())?;
                 return Err(error.into());
             }
@@ -489,7 +489,7 @@ fn lasting_disk(image: &str) -> [String; 4] {
 }
 
 /// The output of QEMU, if it did not start.
-fn last_words(qemu: &mut Child) -> String {
+fn last_message(qemu: &mut Child) -> String {
     use std::io::Read as _;
     let mut text = String::new();
     let ended = qemu.kill().map_or_else(|error| error.to_string(), |_| String::new());

@@ -15,7 +15,7 @@ use crate::tasks;
 
 /// A tunable that was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnobStatus {
+pub struct TunableStatus {
     /// Path of its file.
     pub path: String,
     /// The value that was set.
@@ -28,7 +28,7 @@ pub struct KnobStatus {
 
 /// Programs that set tunables: their names as the kernel shows them, with a part of the paths that
 /// each writes.
-const SETTERS: [(&str, &str); 5] = [
+const TUNABLE_WRITERS: [(&str, &str); 5] = [
     ("irqbalance", "/irq/"),
     ("tuned", "/"),
     ("power-profiles-", "/cpufreq/"),
@@ -40,7 +40,7 @@ const SETTERS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// [`HostError`] if one is there and cannot be read.
-pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostError> {
+pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<TunableStatus>, HostError> {
     let mut set: BTreeMap<&str, (usize, &[u8], &[u8])> = BTreeMap::new();
     for (index, step) in record.steps() {
         let (Change::WriteFile { path, value }, Undo::WriteFile { original, .. }) =
@@ -68,7 +68,7 @@ pub fn knobs(host: &dyn Host, record: &Record) -> Result<Vec<KnobStatus>, HostEr
             None => false,
         };
         let planned = text(value);
-        all.push(KnobStatus {
+        all.push(TunableStatus {
             path: path.to_owned(),
             planned,
             found: found.as_deref().map(text),
@@ -121,7 +121,7 @@ fn setter(host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
     for pid in tasks::processes(host)? {
         let Some(stat) = tasks::stat(host, pid)? else { continue };
         let fits = |(name, part): &&(&str, &str)| *name == stat.comm && path.contains(part);
-        if SETTERS.iter().any(|one| fits(&one)) {
+        if TUNABLE_WRITERS.iter().any(|one| fits(&one)) {
             return Ok(Some(format!("{} (process {pid})", stat.comm)));
         }
     }

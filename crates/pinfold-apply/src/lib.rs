@@ -52,12 +52,12 @@ pub use journal::{
     LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, active_journals,
     lost_placements, remove_void_marks, void_marks,
 };
-pub use knobs::{KnobStatus, knobs};
+pub use knobs::{TunableStatus, knobs};
 pub use missing_cgroups::find_vanished;
 pub use resctrl_monitor::{Counter, read_counters};
 pub use reset::reset_masks;
 pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
-pub use status::{Intruder, RoleStatus, Status, status};
+pub use status::{ForeignTask, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_beside};
 pub use tasks::{ManagedSetting, RecordedPin, Rules, Target};
 pub use undo::{undo, undo_observed};

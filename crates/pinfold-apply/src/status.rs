@@ -35,7 +35,7 @@ pub struct RoleStatus {
 
 /// A task that may run on CPUs that the plan reserves for the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intruder {
+pub struct ForeignTask {
     /// Its thread ID.
     pub tid: Tid,
     /// Its name (`comm`).
@@ -52,9 +52,9 @@ pub struct Status {
     /// The machine's threads: first those of the target, then those that follow the emulator.
     pub roles: Vec<RoleStatus>,
     /// Tasks that the kernel does not allow to be moved.
-    pub immovable: Vec<Intruder>,
+    pub immovable: Vec<ForeignTask>,
     /// Tasks that could be excluded and are not.
-    pub movable: Vec<Intruder>,
+    pub movable: Vec<ForeignTask>,
     /// Findings about offline CPUs of the plan and about its partition.
     pub findings: Vec<Finding>,
     /// Risks to the host under this plan that are no deviation from it.
@@ -114,7 +114,7 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
             let is_kernel_thread = stat.is_kernel_thread();
             let bound = stat.is_unmovable() || (is_kernel_thread && stat.ppid.0 == 0);
             let list = if bound { &mut status.immovable } else { &mut status.movable };
-            list.push(Intruder { tid, name: stat.comm, pus, is_kernel_thread });
+            list.push(ForeignTask { tid, name: stat.comm, pus, is_kernel_thread });
         }
     }
     Ok(status)

@@ -26,7 +26,7 @@ use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
-use crate::knobs::{self, KnobStatus};
+use crate::knobs::{self, TunableStatus};
 use crate::layers::first_undo;
 use crate::status::health;
 use crate::tasks::{self, LiveThreads, Target};
@@ -210,7 +210,7 @@ pub struct Watcher {
     reported: Vec<Finding>,
     // Findings about tunables that were already reported, and the tunables as of then.
     reported_knobs: Vec<Finding>,
-    knobs: Vec<KnobStatus>,
+    knobs: Vec<TunableStatus>,
     // Masks and policies that were read just before everything was found as planned.
     right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,

@@ -85,7 +85,7 @@ impl Claims {
         self.add(owner, own.isolated, Exclusivity::Exclusive, &source);
         self.add(owner, own.dedicated, Exclusivity::Dedicated, &source);
         let (mut over, mut vcpus) = (CpuSet::new(), 0);
-        for (_, thread) in plan.threads().filter(|(_, one)| floats(&one.role, &one.pus)) {
+        for (_, thread) in plan.threads().filter(|(_, one)| is_floating(&one.role, &one.pus)) {
             over.add(&thread.pus);
             vcpus += 1;
         }
@@ -239,7 +239,7 @@ fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
     Finding::warning(USED_TWICE, text).with_hint(hint)
 }
 
-fn floats(role: &Role, cpus: &CpuSet) -> bool {
+fn is_floating(role: &Role, cpus: &CpuSet) -> bool {
     role.is_vcpu() && cpus.len() > 1
 }
 

@@ -319,7 +319,7 @@ impl CollectorState<'_, '_, '_> {
     }
 
     /// Removes tasks that were cancelled, as if they had not been submitted.
-    fn take_back(&mut self) -> Result<(), Failure> {
+    fn revert(&mut self) -> Result<(), Failure> {
         let taken = self.collector.withdraw_all(self.store, self.run);
         taken.map_err(Failure::from)
     }
@@ -331,7 +331,7 @@ impl CollectorState<'_, '_, '_> {
         }
         let trouble = match self.folder.cancel() {
             Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
-            Ok(()) => self.take_back().err().map(|error| {
+            Ok(()) => self.revert().err().map(|error| {
                 let why = error.message;
                 format!(
                     "cannot record that its tasks are cancelled, so they count as failed: {why}"

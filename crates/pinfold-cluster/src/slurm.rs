@@ -170,7 +170,7 @@ impl Scheduler for Slurm {
             .lines()
             .rev()
             .find_map(|line| marks.iter().find_map(|mark| line.trim().strip_prefix(mark)));
-        own.or_else(|| protocol::last_words(output)).map(|line| line.chars().take(300).collect())
+        own.or_else(|| protocol::last_message(output)).map(|line| line.chars().take(300).collect())
     }
 
     fn not_taken(&self, message: &str) -> Option<NotTaken> {

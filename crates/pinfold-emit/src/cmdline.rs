@@ -237,7 +237,7 @@ fn remarks(text: &mut String, plan: &Plan, reserved: &CpuSet) {
             "# CPU 0 keeps time for all: it cannot be in nohz_full, so it is left out there.\n",
         );
     }
-    if plan.threads().any(|(_, thread)| runs(thread) && floats(reserved, thread)) {
+    if plan.threads().any(|(_, thread)| runs(thread) && is_floating(reserved, thread)) {
         text.push_str(
             "# This plan has threads that may run on several of these CPUs: under isolcpus they would all stay on one.\n",
         );
@@ -248,6 +248,6 @@ fn runs(thread: &ThreadPlan) -> bool {
     thread.role.runs_work()
 }
 
-fn floats(reserved: &CpuSet, thread: &ThreadPlan) -> bool {
+fn is_floating(reserved: &CpuSet, thread: &ThreadPlan) -> bool {
     thread.pus.intersection(reserved).len() > 1
 }

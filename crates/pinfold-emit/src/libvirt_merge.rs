@@ -84,7 +84,7 @@ pub fn libvirt_into(
         merge.notes.push(format!(
             "{} writes this file, and changes are lost at the next start: {}",
             manager.name(),
-            manager.instead()
+            manager.with_replacement()
         ));
     }
     merge.mark(Mark::new(plan, vnode));

@@ -167,7 +167,7 @@ impl PeriodOverhead {
     }
 
     /// Describes the current overhead of a period.
-    pub(crate) fn in_words(self) -> String {
+    pub(crate) fn describe(self) -> String {
         let extra = self.extra();
         let sign = if extra < 0 { "-" } else { "" };
         let cost = format!("{sign}{}", in_us(extra.unsigned_abs()));
@@ -246,7 +246,7 @@ mod tests {
     fn a_cost_is_described_with_its_source() {
         fn check(source: Source, expected: &str) {
             let cost = Cost { extra_ns: [4_000; 5], ..Cost::default() };
-            let words = PeriodOverhead::after(KnownCost { cost, source }, 7).in_words();
+            let words = PeriodOverhead::after(KnownCost { cost, source }, 7).describe();
             assert!(words.starts_with(expected), "{words}");
         }
 

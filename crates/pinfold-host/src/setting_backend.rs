@@ -93,7 +93,7 @@ impl Systemd {
     fn drop_ins(&self, setting: &Setting) -> Result<Vec<String>, HostError> {
         let Setting { object, key, lifetime, .. } = setting;
         if !Self::is_unit(object) {
-            return Err(fault(setting, NO_UNIT.to_owned()));
+            return Err(fault(setting, INVALID_UNIT_NAME.to_owned()));
         }
         let all = paths::systemd_drop_ins(object, key, *lifetime);
         Ok(all.map(|path| format!("{}{path}", self.root)).into())
@@ -125,7 +125,7 @@ impl Systemd {
     }
 }
 
-const NO_UNIT: &str = "this is not the name of a unit";
+const INVALID_UNIT_NAME: &str = "this is not the name of a unit";
 
 fn fault(setting: &Setting, why: String) -> HostError {
     let hint = "check systemctl status of that unit; setting it needs root and a running systemd";
@@ -173,7 +173,7 @@ impl SettingBackend for Systemd {
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
         let Setting { object, key, lifetime, .. } = setting;
         if !Self::is_unit(object) {
-            return Err(fault(setting, NO_UNIT.to_owned()));
+            return Err(fault(setting, INVALID_UNIT_NAME.to_owned()));
         }
         let assignment = format!("{key}={}", value.unwrap_or_default());
         let words = ["set-property", "--runtime", "--", object, &assignment];

@@ -122,7 +122,7 @@ fn write(diagnostics: &mut [Diagnostic], shares: Vec<Share<'_>>, view: &LintCont
     let mut parents = Parents::from_xml(view.layout.text.as_deref());
     for (diagnostic, share) in diagnostics.iter_mut().zip(shares) {
         if !diagnostic.repairs.is_empty() {
-            diagnostic.instead = repair::instead(&diagnostic.repairs, &mut parents);
+            diagnostic.instead = repair::with_replacement(&diagnostic.repairs, &mut parents);
         }
         diagnostic.instead.extend(join_changes(&share.changes, &mut parents));
         diagnostic.instead.extend(share.settled);

@@ -124,19 +124,22 @@ fn half_pinned(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     if view.held.is_empty() {
         return;
     }
-    let floating: Vec<u32> =
-        view.vcpus().filter(|(_, pin)| floats(&pin.pus, view)).map(|(index, _)| index).collect();
+    let floating: Vec<u32> = view
+        .vcpus()
+        .filter(|(_, pin)| is_floating(&pin.pus, view))
+        .map(|(index, _)| index)
+        .collect();
     if floating.is_empty() {
         return;
     }
     let fault = MaskFault::HalfPinned { floating: &floating, held: &view.held };
     let mut diagnostic = view.diagnostic(Severity::Warning, &fault);
     diagnostic.places =
-        places(view.vcpus().filter(|(_, pin)| !floats(&pin.pus, view)).map(|(_, pin)| pin));
+        places(view.vcpus().filter(|(_, pin)| !is_floating(&pin.pus, view)).map(|(_, pin)| pin));
     diagnostics.push(diagnostic);
 }
 
-fn floats(pus: &Option<CpuSet>, view: &LintContext<'_, '_>) -> bool {
+fn is_floating(pus: &Option<CpuSet>, view: &LintContext<'_, '_>) -> bool {
     pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus))
 }
 

@@ -14,7 +14,7 @@ use pinfold_plan::locality;
 use super::Diagnostic;
 use super::lookup::{LintContext, places};
 use super::repair::Repair;
-use super::text::memory::{MemoryFault, Room};
+use super::text::memory::{FreeResources, MemoryFault};
 
 pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     nodes_that_are_not(view, diagnostics);
@@ -250,7 +250,7 @@ fn spread_over_nodes(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnosti
     }
     let fault = match roomy {
         Some((node, pus)) => {
-            let room = Room { id: node.id, pus: pus.len() };
+            let room = FreeResources { id: node.id, pus: pus.len() };
             MemoryFault::NodesCrossed { nodes: &nodes, room }
         }
         None => {

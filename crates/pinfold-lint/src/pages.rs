@@ -34,7 +34,7 @@ pub(super) fn check(
         Pages::Found { process, kib } => {
             let (wanted, source) = wanted_bytes(view, written);
             if !wanted.is_empty() {
-                diagnostics.extend(check_elsewhere(view, *process, kib, &wanted, &source));
+                diagnostics.extend(check_remote_pages(view, *process, kib, &wanted, &source));
             }
         }
     }
@@ -67,7 +67,7 @@ fn bound_nodes(memory: &[MemoryOf]) -> Vec<NodeId> {
     nodes
 }
 
-fn check_elsewhere(
+fn check_remote_pages(
     view: &LintContext<'_, '_>,
     process: Tid,
     kib: &[(NodeId, u64)],

@@ -61,7 +61,7 @@ impl Repair {
 }
 
 /// What to write into a domain file, for a person: where, then the elements.
-pub(super) fn instead(repairs: &[Repair], parents: &mut Parents<'_>) -> Vec<String> {
+pub(super) fn with_replacement(repairs: &[Repair], parents: &mut Parents<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut shown: Option<&[&str]> = None;
     for repair in repairs {
@@ -102,7 +102,7 @@ impl<'d> Parents<'d> {
             .find(|end: &usize| self.added.contains(&prefix(path, *end)))
             .map_or(in_file, |end| end.max(in_file));
         self.added.extend((there + 1..=path.len()).map(|end| prefix(path, end)));
-        in_words(path, there)
+        describe(path, there)
     }
 }
 
@@ -122,7 +122,7 @@ fn depth(root: Node<'_, '_>, path: &[&str]) -> usize {
 }
 
 /// Where to write, if so many of the parents are there, outermost first.
-fn in_words(path: &[&str], there: usize) -> String {
+fn describe(path: &[&str], there: usize) -> String {
     let (known, missing) = path.split_at(there.min(path.len()));
     match missing {
         [] => {

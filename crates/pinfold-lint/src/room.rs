@@ -226,7 +226,7 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     let cpus = views.first()?.lookup.usable.len();
     let all: usize = views.iter().map(|view| count(view)).sum();
     let alone = views.iter().any(|view| count(view) > cpus);
-    if all <= cpus || alone || !views.iter().any(floats) {
+    if all <= cpus || alone || !views.iter().any(is_floating) {
         return None;
     }
     let claimants: Vec<usize> = (0..views.len()).collect();
@@ -238,7 +238,7 @@ fn vcpus_together(views: &[&LintContext<'_, '_>]) -> Option<Diagnostic> {
     Some(diagnostic)
 }
 
-fn floats(view: &&LintContext<'_, '_>) -> bool {
+fn is_floating(view: &&LintContext<'_, '_>) -> bool {
     view.vcpus()
         .any(|(_, pin)| pin.pus.as_ref().is_none_or(|pus| view.lookup.usable.is_subset(pus)))
 }

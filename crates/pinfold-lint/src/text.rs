@@ -45,7 +45,7 @@ impl Words {
         Self { name, what: what.into(), cost: cost.into(), instead: Vec::new() }
     }
 
-    fn instead<L: Into<String>>(self, lines: impl IntoIterator<Item = L>) -> Self {
+    fn with_replacement<L: Into<String>>(self, lines: impl IntoIterator<Item = L>) -> Self {
         Self { instead: lines.into_iter().map(Into::into).collect(), ..self }
     }
 }

@@ -8,7 +8,7 @@ pub(super) fn describe(role: &Role) -> String {
     let number = role.iothread().and_then(|id| id.strip_prefix("iothread"));
     match number.filter(|number| !number.is_empty()) {
         Some(number) => format!("{} {number}", role.kind().words),
-        None => role.in_words(),
+        None => role.describe(),
     }
 }
 

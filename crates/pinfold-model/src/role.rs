@@ -267,7 +267,7 @@ impl Role {
     }
 
     /// Words for sentences: `vCPU 0`, `the emulator`, `iothread disk`.
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.parts() {
             (kind, RoleArgument::None) => kind.words.to_owned(),
             (kind, argument) => format!("{} {argument}", kind.words),
@@ -310,7 +310,7 @@ mod tests {
 
     fn check(role: Role, text: &str, short: &str, words: &str) {
         assert_eq!((role.to_string().as_str(), role.short().as_str()), (text, short));
-        assert_eq!(role.in_words(), words);
+        assert_eq!(role.describe(), words);
         assert_eq!(Role::parse(text), Some(role.clone()));
         assert!(role.is_called(text) && role.is_called(role.kind().name), "{text}");
         assert_eq!(RoleKind::of_text(text).map(|kind| kind.name), Some(role.kind().name));

@@ -66,7 +66,7 @@ impl NodeAdvice {
 
 /// The free resources of some nodes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Room {
+struct FreeResources {
     cpus: usize,
     // Those of others too.
     all_cpus: usize,
@@ -136,7 +136,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
     // Not enough CPUs are free: one for each vCPU that others use too, as far as there are so many.
     let all: Vec<&NumaNode> = nodes.iter().collect();
     let most = room(&all, state, demand).all_cpus.min(demand.vcpus as usize);
-    let has_room = |room: Room| room.all_cpus >= most && holds(demand, room);
+    let has_room = |room: FreeResources| room.all_cpus >= most && holds(demand, room);
     let with_memory = best(&compared, topology, state, has_room, demand);
     if let Some(chosen) = with_memory {
         let free = room(&chosen, state, demand).cpus;
@@ -202,7 +202,7 @@ fn best<'t>(
     compared: &[Vec<&'t NumaNode>],
     topology: &Topology,
     state: &NodeState,
-    suffices: impl Fn(Room) -> bool,
+    suffices: impl Fn(FreeResources) -> bool,
     demand: NodeDemand,
 ) -> Option<Vec<&'t NumaNode>> {
     let usable = compared.iter().filter_map(|set| {
@@ -226,13 +226,13 @@ fn best<'t>(
     chosen.map(|(set, _)| set.clone())
 }
 
-fn holds(demand: NodeDemand, room: Room) -> bool {
+fn holds(demand: NodeDemand, room: FreeResources) -> bool {
     let extra = if demand.page_bytes.is_some() { 0 } else { demand.memory_bytes / EXTRA };
     room.free_bytes >= demand.memory_bytes.saturating_add(extra)
 }
 
-fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> Room {
-    let mut all = Room::default();
+fn room(nodes: &[&NumaNode], state: &NodeState, demand: NodeDemand) -> FreeResources {
+    let mut all = FreeResources::default();
     for node in nodes {
         let free = node.pus.difference(&state.exclusive).difference(&state.unbalanced);
         all.cpus += free.len();

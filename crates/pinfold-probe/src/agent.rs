@@ -375,7 +375,7 @@ impl Agent {
 
     /// Closes the connection: every waiting call, in any thread, returns [`AgentError::Gone`] at
     /// once.
-    pub fn hang_up(&self) {
+    pub fn disconnect(&self) {
         self.mailbox.end("this side has disconnected");
         if let Some(socket) = &self.socket {
             // A socket that is no longer connected needs no shutdown.

@@ -14,7 +14,7 @@ static SOURCES: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/sources.
 /// The compiler flags of `build.rs`.
 const FLAGS: &str = env!("PINLOAD_FLAGS");
 const SOURCES_HASH: &str = env!("PINLOAD_SOURCES");
-const PATIENCE_NS: u64 = 300_000_000_000;
+const TIMEOUT_NS: u64 = 300_000_000_000;
 
 /// Why there is no `pinload` for an instruction set.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +109,7 @@ fn compile(isa: Isa, scratch: &str) -> Result<String, CrossError> {
     }
     words.push("-lm".to_owned());
     let compiler = compiler(isa);
-    let answer = process::capture(&compiler, &words, PATIENCE_NS)?;
+    let answer = process::capture(&compiler, &words, TIMEOUT_NS)?;
     if answer.status.success() {
         return Ok(output);
     }

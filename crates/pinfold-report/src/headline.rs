@@ -190,7 +190,7 @@ fn pins_change(page: &Page, pins: &PinsAlone) -> String {
 }
 
 /// The gain of pins alone, if the winner also excludes tasks.
-fn pins_alone(page: &Page) -> Option<Figure> {
+fn pinning_gain(page: &Page) -> Option<Figure> {
     load_kept_away(page)?;
     let pins = page.answer.pins_alone?;
     let unit = page.answer.metric.unit();
@@ -303,7 +303,7 @@ pub(crate) fn figures(page: &Page) -> Vec<Figure> {
             note: format!("exact sign-flip test, Holm; {} VM starts each", row_of_winner.blocks),
         });
     }
-    figures.extend(pins_alone(page));
+    figures.extend(pinning_gain(page));
     figures.extend(worst_cost(page));
     figures.extend(other_side(page, winner, load, metric));
     figures.extend(noise(page));

@@ -61,7 +61,7 @@ pub fn apply<'c>(
     on_stop: OnStop,
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
-    let applied = make_true(host, placement, &mut journal, on_stop)?;
+    let applied = apply_steps(host, placement, &mut journal, on_stop)?;
     if let Err(error) = journal.record_complete() {
         say(&format!(
             "note: an undo would not detect a truncated journal: {}",
@@ -116,7 +116,7 @@ pub fn replace_in(
         Ok(_) | Err(NotReplaced::Abandoned) => None,
         Err(NotReplaced::Failed(why)) => Some(why),
     };
-    let back = put_back(host, former, journal)?;
+    let back = restore(host, former, journal)?;
     Err(match why {
         None => Failure::new(Exit::Interrupted, format!("interrupted; {back}")),
         Some(why) => Failure::new(Exit::Host, format!("the plan was not applied: {why}; {back}")),
@@ -124,7 +124,7 @@ pub fn replace_in(
 }
 
 /// Puts a plan back that another one was to replace. Returns the state of the host in words.
-fn put_back(
+fn restore(
     host: &LiveHost,
     former: Option<Placement<'_>>,
     journal: &mut Journal<'_>,
@@ -138,7 +138,7 @@ fn put_back(
             Err(error) => say(&format!("the earlier plan could not be restored: {error}")),
         }
     }
-    take_back(host, journal)?;
+    revert(host, journal)?;
     Ok("the placement was reverted")
 }
 
@@ -222,7 +222,7 @@ pub fn apply_guarded<'c>(
     let mut journal =
         begin(host, placement, supervision.journals, PlacementLifetime::WithThisProcess)?;
     let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
-    match make_true(host, placement, &mut journal, on_stop) {
+    match apply_steps(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
             if let Some(guard) = guard {
@@ -256,7 +256,7 @@ pub fn apply_command<'c>(
     }
     journal.reap();
     let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
-    match make_true(host, placement, &mut journal, OnStop::Finish) {
+    match apply_steps(host, placement, &mut journal, OnStop::Finish) {
         Ok(applied) => Ok((applied, journal, guard, group)),
         Err(failure) => {
             if let Some(guard) = guard {
@@ -290,7 +290,7 @@ fn begin<'c>(
     Ok(journals.begin(host, &new)?)
 }
 
-fn make_true(
+fn apply_steps(
     host: &LiveHost,
     placement: Placement<'_>,
     journal: &mut Journal<'_>,
@@ -302,7 +302,7 @@ fn make_true(
     }) {
         Ok(applied) if !is_asked() => Ok(applied),
         Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
-            take_back(host, journal)?;
+            revert(host, journal)?;
             Err(Failure::new(Exit::Interrupted, "interrupted; every change was reverted"))
         }
         Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
@@ -337,7 +337,7 @@ fn online_and_placed<H: HostMut>(
     }
     let online = pinfold_apply::take_steps(host, steps, journal, observer)?;
     if let Err(failure) = require_fit(host, plan) {
-        return Err(NotPlaced::Elsewhere(match take_back(host, journal) {
+        return Err(NotPlaced::Elsewhere(match revert(host, journal) {
             Ok(_) => failure,
             Err(left) => left,
         }));
@@ -367,10 +367,10 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
 
 /// Undoes all steps; if something could not be restored, the failure names it.
 pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Failure> {
-    take_back(host, &mut journal)
+    revert(host, &mut journal)
 }
 
-fn take_back(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
+fn revert(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
     for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
         say(&finding.to_string());

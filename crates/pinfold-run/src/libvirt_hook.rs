@@ -38,10 +38,10 @@ use crate::{Exit, Failure, end_waiter, host, inputs, interrupt, time};
 /// Name of the entries in the log.
 const LOG: &str = "pinfold-libvirt-hook";
 /// Longest wait for another start: libvirt waits for this process (ns).
-const PATIENCE_NS: u64 = 5_000_000_000;
+const TIMEOUT_NS: u64 = 5_000_000_000;
 /// The same for the process that goes on after the hook.
 const LATE_PATIENCE_NS: u64 = 600_000_000_000;
-/// Longest time of the hook; longer than the silence of standard input and [`PATIENCE_NS`].
+/// Longest time of the hook; longer than the silence of standard input and [`TIMEOUT_NS`].
 const LONGEST: Duration = Duration::from_secs(20);
 /// The same for the process that goes on after the hook.
 const LATE_LONGEST: Duration = Duration::from_secs(900);
@@ -205,7 +205,7 @@ impl Placing<'_> {
         let found = threads::discover(self.host, self.pid, None)?;
         // Not interrupted: libvirt waits for it.
         interrupt::install()?;
-        let patience = if self.event.is_late { LATE_PATIENCE_NS } else { PATIENCE_NS };
+        let patience = if self.event.is_late { LATE_PATIENCE_NS } else { TIMEOUT_NS };
         let starting = StartLock::wait_at_most(state, patience)?;
         if starting.is_none() {
             if matches!(choice, Choice::Settings(..)) && !self.event.is_late {

@@ -234,7 +234,7 @@ fn wait_for_guest(
     agent: Option<&str>,
 ) -> Result<Outcome, Failure> {
     resume(vm)?;
-    let when = after.condition.in_words();
+    let when = after.condition.describe();
     say(&format!("the guest boots on CPUs {}; it is placed when {when}", after.wide));
     let outcome =
         match after.condition.wait(agent, after.timeout_ns, &mut || Ok(vm.try_wait()?.is_none())) {

@@ -27,11 +27,11 @@ use crate::{Exit, Failure};
 /// Maximum number of open connections; a new one replaces the oldest.
 const MAX_CALLERS: usize = 32;
 /// Time after which an idle client is disconnected (ns).
-const PATIENCE_NS: u64 = 1_000_000_000;
+const TIMEOUT_NS: u64 = 1_000_000_000;
 /// Maximum number of connections accepted in one call.
 const MAX_ACCEPTED: usize = 256;
 /// Maximum length of a request (bytes).
-const MAX_QUESTION: usize = 8192;
+const MAX_REQUEST: usize = 8192;
 
 /// Counters of one placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Metrics {
     pub fn serve(&mut self, now: u64, mut page: impl FnMut() -> Page) {
         for _ in 0..MAX_ACCEPTED {
             let Some(stream) = self.answer() else { break };
-            let until = now.saturating_add(PATIENCE_NS);
+            let until = now.saturating_add(TIMEOUT_NS);
             self.callers.push(Caller { stream, question: Vec::new(), page: None, until });
         }
         self.callers.retain_mut(|caller| {
@@ -206,7 +206,7 @@ impl Caller {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Err(Disconnected),
             }
-            if self.question.len() > MAX_QUESTION {
+            if self.question.len() > MAX_REQUEST {
                 return Err(Disconnected);
             }
         }
@@ -307,7 +307,7 @@ mod tests {
             Metrics::open(MetricsAddress { socket: Some(&path), port: None }).unwrap();
         let silent = UnixStream::connect(&path).unwrap();
         let mut endless = UnixStream::connect(&path).unwrap();
-        endless.write_all(&[b'x'; MAX_QUESTION + 1]).unwrap();
+        endless.write_all(&[b'x'; MAX_REQUEST + 1]).unwrap();
         let mut asking = UnixStream::connect(&path).unwrap();
         asking.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         metrics.serve(0, Page::default);
@@ -315,8 +315,8 @@ mod tests {
         let mut text = String::new();
         asking.read_to_string(&mut text).unwrap();
         assert!(text.contains("\npinfold_watch_placements 0\n"), "{text}");
-        assert_eq!((metrics.next(), metrics.sources().len()), (Some(PATIENCE_NS), 2));
-        metrics.serve(PATIENCE_NS, Page::default);
+        assert_eq!((metrics.next(), metrics.sources().len()), (Some(TIMEOUT_NS), 2));
+        metrics.serve(TIMEOUT_NS, Page::default);
         assert!(metrics.callers.is_empty());
         drop(silent);
     }

@@ -25,7 +25,7 @@ use crate::{Exit, Failure, claims, end_waiter, inputs};
 /// Interval of reading the processes.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Longest wait for another start; the next attempt follows after [`PAUSE_NS`].
-const PATIENCE_NS: u64 = 500_000_000;
+const TIMEOUT_NS: u64 = 500_000_000;
 /// Number of attempts: the threads of a machine exist a little later than its process.
 const ATTEMPTS: u32 = 10;
 const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -144,7 +144,7 @@ fn place(
         return Err(Failure::new(Exit::Vm, text));
     }
     let topology = inputs::topology(host, None)?;
-    let Some(starting) = StartLock::wait_at_most(session.state, PATIENCE_NS)? else {
+    let Some(starting) = StartLock::wait_at_most(session.state, TIMEOUT_NS)? else {
         return Err(Failure::new(Exit::Host, "another process is starting a placement"));
     };
     let claims = claims::read(host, Some(journals))?;

@@ -71,7 +71,7 @@ impl Condition {
 
     /// The condition in words, for `when …`.
     #[must_use]
-    pub fn in_words(&self) -> String {
+    pub fn describe(&self) -> String {
         match self {
             Self::Agent => "the guest agent answers".to_owned(),
             Self::Port(address) => format!("port {address} is open"),

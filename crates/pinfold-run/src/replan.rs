@@ -26,7 +26,7 @@ pub use waiting::{degraded_findings, finds_cpus};
 
 /// Longest wait for another command that chooses CPUs: shorter than the time without heartbeats
 /// after which real-time policies are removed.
-const PATIENCE_NS: u64 = 500_000_000;
+const TIMEOUT_NS: u64 = 500_000_000;
 /// Time after which a machine that could not be planned again is tried again.
 pub const AGAIN_NS: u64 = 30_000_000_000;
 /// Shortest time between two searches for a CPU for a vCPU that shares one.
@@ -66,7 +66,7 @@ pub fn follow_change(
     journal: &mut Journal<'_>,
 ) -> Result<Option<WatchEvent>, Failure> {
     let state = StateDir::open(&around.journals.state_dir())?;
-    let Some(_starting) = StartLock::wait_at_most(&state, PATIENCE_NS)? else {
+    let Some(_starting) = StartLock::wait_at_most(&state, TIMEOUT_NS)? else {
         return Err(Failure::new(Exit::Host, "another pinfold process is starting a placement"));
     };
     let change = watcher.change();

@@ -13,7 +13,7 @@ use crate::{Exit, Failure, interrupt};
 const NAME: &str = "start.lock";
 
 /// The lock is held while a machine starts, which takes seconds.
-const PATIENCE_NS: u64 = 60_000_000_000;
+const TIMEOUT_NS: u64 = 60_000_000_000;
 const PAUSE_NS: u64 = 20_000_000;
 /// The longest pause: hundreds of machines that start at the same time ask in turn.
 const LONGEST_PAUSE_NS: u64 = 400_000_000;
@@ -31,7 +31,7 @@ impl StartLock {
     /// [`Failure`] if another process holds it for a minute, if a stop is requested, or if the file
     /// cannot be created.
     pub fn wait(state: &StateDir) -> Result<Self, Failure> {
-        Self::wait_at_most(state, PATIENCE_NS)?.ok_or_else(|| {
+        Self::wait_at_most(state, TIMEOUT_NS)?.ok_or_else(|| {
             let text = "another pinfold process has been starting a placement for a minute";
             Failure::new(Exit::Host, text)
                 .with_hint("wait until its machine has started, or stop that process")

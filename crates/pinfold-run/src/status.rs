@@ -4,7 +4,7 @@ mod document;
 
 pub use document::StatusDocument;
 use pinfold_apply::page_tables::MachineTables;
-use pinfold_apply::{Counter, Journals, KnobStatus, LostPlacement, Record, Status, Target};
+use pinfold_apply::{Counter, Journals, LostPlacement, Record, Status, Target, TunableStatus};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
@@ -30,7 +30,7 @@ pub struct ActivePlacement {
     /// `None` if the machine has ended.
     pub status: Option<Status>,
     /// The tunables that were set.
-    pub knobs: Vec<KnobStatus>,
+    pub knobs: Vec<TunableStatus>,
     /// Cgroups that are missing.
     pub vanished: Vec<Finding>,
     /// Counters of monitoring groups.

@@ -165,13 +165,13 @@ impl Build<'_> {
                 .and_then(|winner| self.id(winner.candidate)),
             metric: self.report.config.metric(),
             load: self.report.goal_load,
-            pins_alone: self.pins_alone(),
+            pins_alone: self.pinning_gain(),
         }
     }
 
     /// The placement with the largest gain among those that pin and exclude no task: of the
     /// ranking, else of the screening.
-    fn pins_alone(&self) -> Option<PinsAlone> {
+    fn pinning_gain(&self) -> Option<PinsAlone> {
         let metric = self.report.config.metric();
         let load = self.report.goal_load;
         let ranked = self.report.ranking.iter().filter_map(|row| {

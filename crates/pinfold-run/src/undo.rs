@@ -245,7 +245,7 @@ fn is_left(host: &LiveHost, record: &pinfold_apply::Record) -> Result<bool, Fail
 fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
     match reopen(journals, id)? {
         Some(journal) if !is_left(host, journal.record())? => Ok(()),
-        journal => take_back(host, id, journal),
+        journal => revert(host, id, journal),
     }
 }
 
@@ -322,10 +322,10 @@ fn undo_each(
 }
 
 fn undo_one(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Failure> {
-    take_back(host, id, reopen(journals, id)?)
+    revert(host, id, reopen(journals, id)?)
 }
 
-fn take_back(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
+fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(), Failure> {
     let Some(journal) = journal else {
         say(&format!("{id}: no step had been executed"));
         return Ok(());

@@ -579,7 +579,7 @@ impl Placement {
         let glance = match due {
             DueCheck::Look => QuickCheck::Look,
             DueCheck::Glance(extent) => {
-                self.watcher.glance(host, extent).map_err(|error| in_words(&error))?
+                self.watcher.glance(host, extent).map_err(|error| describe(&error))?
             }
         };
         match glance {
@@ -599,7 +599,7 @@ impl Placement {
             Ok(_) => return nothing(PlacementAction::Over),
             // Another Pinfold process works on the machine: it monitors or undoes the placement.
             Err(JournalError::Busy { .. }) => return nothing(PlacementAction::Watched),
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(describe(&error)),
         };
         let record = journal.record();
         if self.begun != (record.header.created_unix_s, record.last_supervisor()) {
@@ -611,7 +611,7 @@ impl Placement {
         }
         self.looks += 1;
         let put = self.watcher.put_right(host, &mut journal, tellers);
-        let mut events = put.map_err(|error| in_words(&error))?;
+        let mut events = put.map_err(|error| describe(&error))?;
         let is_due = glance == QuickCheck::Quiet || self.is_replan_due(SystemClock.now_ns());
         if is_due && !events.contains(&WatchEvent::Ended) {
             events.extend(self.replan(host, around, &mut journal));
@@ -718,7 +718,7 @@ impl Placement {
     }
 }
 
-fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
+fn describe(error: &(dyn std::error::Error + 'static)) -> String {
     Failure::from_error(Exit::Host, error, None).message
 }
 
@@ -736,10 +736,10 @@ impl Roles for Subscribers<'_> {
             let Ok(mut monitor) = hypervisor.connect(socket, MONITOR_TIMEOUT_NS) else { continue };
             if monitor.peer() == Some(pid) {
                 let found = threads::discover(host, pid, Some(&mut *monitor));
-                return found.map(|found| found.tasks()).map_err(|error| in_words(&error));
+                return found.map(|found| found.tasks()).map_err(|error| describe(&error));
             }
         }
         let found = threads::discover(host, pid, None);
-        found.map(|found| found.tasks()).map_err(|error| in_words(&error))
+        found.map(|found| found.tasks()).map_err(|error| describe(&error))
     }
 }

@@ -284,7 +284,7 @@ impl Failed<'_> {
         let program = child.program().to_owned();
         if let Some(status) = child.wait_for(&SystemClock, patience)? {
             started.end(&LiveHost::new()?, child.pid());
-            let message = chatter.last_words();
+            let message = chatter.last_message();
             return Ok(VmError::StartFailed { texts, program, status: describe(status), message });
         }
         child.kill()?;
@@ -296,7 +296,7 @@ impl Failed<'_> {
             texts,
             program,
             seconds: options.start_timeout_ns.div_ceil(1_000_000_000),
-            message: chatter.last_words(),
+            message: chatter.last_message(),
             deaf: started.without_socket(hypervisor),
         })
     }

@@ -254,7 +254,7 @@ fn at_random(
             let found = format!("{} of {} came", progress.random, progress.tries);
             return Err(LabError::wrong("random kills", found));
         }
-        let moment = progress.moments.within(there);
+        let moment = progress.moments.check_range(there);
         let came = kill_after(guest, apply, moment)?;
         // A command that ended before was slower when it was timed, on a host with other work.
         there = if came { there } else { there.min(moment) };
@@ -263,7 +263,7 @@ fn at_random(
         // Every second time undo is killed too.
         let mut undo_came = false;
         if progress.tries % 2 == 1 {
-            let moment = progress.moments.within(back);
+            let moment = progress.moments.check_range(back);
             undo_came = kill_after(guest, &UNDO, moment)?;
             back = if undo_came { back } else { back.min(moment) };
             what.push_str(&format!(", undo after {moment} us"));
@@ -324,7 +324,7 @@ pub(super) struct Moments(pub(super) u64);
 
 impl Moments {
     /// A time up to slightly after the end of a command with this duration.
-    fn within(&mut self, us: u64) -> u64 {
+    fn check_range(&mut self, us: u64) -> u64 {
         self.below(us + us / 10)
     }
 
@@ -345,7 +345,7 @@ mod tests {
         let mut moments = Moments(1);
         let mut tenths = [0; 11];
         for _ in 0..200 {
-            let moment = usize::try_from(moments.within(1_000)).unwrap();
+            let moment = usize::try_from(moments.check_range(1_000)).unwrap();
             tenths[moment / 100] += 1;
         }
         assert!(tenths.iter().all(|count| (4..=36).contains(count)), "{tenths:?}");

@@ -249,7 +249,7 @@ pub(super) fn revert(
         );
         return Ok(Reverted::Changed(Finding::warning("kernel file", text)));
     }
-    put_back(past, kind, path, original)
+    restore(past, kind, path, original)
 }
 
 /// True for a number that the kernel derived from a requested one: the one that was read back or,
@@ -272,7 +272,7 @@ fn is_as_given(
 }
 
 /// Writes a file's original value and reads it back.
-fn put_back(
+fn restore(
     past: &UndoContext<'_>,
     kind: Kind,
     path: &str,

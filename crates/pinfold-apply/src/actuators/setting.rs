@@ -71,7 +71,7 @@ pub(super) fn revert(
         Ok(moved) => moved,
         Err(error) => return vec![Err(error)],
     };
-    let answer = put_back(past, setting, original, files);
+    let answer = restore(past, setting, original, files);
     let mut answers = vec![answer];
     if matches!(answers[0], Ok(Reverted::Restored | Reverted::Nothing | Reverted::Near(_))) {
         for (task, mask) in masks {
@@ -98,7 +98,7 @@ fn have_ended(past: &UndoContext<'_>, masks: &[(TaskId, CpuSet)]) -> Result<bool
     Ok(!masks.is_empty())
 }
 
-fn put_back(
+fn restore(
     past: &UndoContext<'_>,
     setting: &Setting,
     original: Option<&str>,

@@ -311,7 +311,7 @@ fn status_reports_planned_found_and_who_else_is_there() {
     assert_eq!(wrong, [Some(set("0")), None]);
 }
 
-fn names(list: &[pinfold_apply::Intruder]) -> Vec<String> {
+fn names(list: &[pinfold_apply::ForeignTask]) -> Vec<String> {
     list.iter().map(|task| task.name.clone()).collect()
 }
 

@@ -516,7 +516,7 @@ fn waits(line: &str) -> bool {
 
 /// The last output line of a task, without the messages that Slurm prints for every task.
 #[must_use]
-pub fn last_words(said: &str) -> Option<&str> {
+pub fn last_message(said: &str) -> Option<&str> {
     let own = said
         .lines()
         .map(str::trim)

@@ -155,7 +155,7 @@ impl Emulation for Hogs<'_> {
         }
         let slowest = speeds.iter().map(|(_, speed)| *speed).min();
         if let Some(speed) = slowest.filter(|speed| speed.millionths() < self.floor) {
-            let least = rt_throttle::in_words(self.floor);
+            let least = rt_throttle::describe(self.floor);
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Hogs,
@@ -222,7 +222,7 @@ impl Emulation for Hogs<'_> {
                     );
                 }
                 let spent = self.costs.get(pu).copied().unwrap_or_default();
-                format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.in_words())
+                format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.describe())
             })
             .chain(strayed)
             .collect()

@@ -123,7 +123,7 @@ impl Emulation for Inject<'_> {
         }];
         if self.floor > 0 {
             let (kept, most) = (self.floor, 1_000_000_u32.saturating_sub(self.floor));
-            let (kept, most) = (rt_throttle::in_words(kept), rt_throttle::in_words(most));
+            let (kept, most) = (rt_throttle::describe(kept), rt_throttle::describe(most));
             notes.push(format!(
                 "the kernel reserves {kept} of the time: a load above {most} becomes {most}"
             ));

@@ -20,14 +20,14 @@ pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError
     let mut floor = read_throttled(host)?;
     if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
         for pu in pus.iter() {
-            floor = floor.max(read_served(host, pu));
+            floor = floor.max(read_deadline_server_share(host, pu));
         }
     }
     Ok(u32::try_from(floor.min(WHOLE)).unwrap_or(0))
 }
 
 /// A share as text: `5%`, `12.5%`.
-pub(super) fn in_words(millionths: u32) -> String {
+pub(super) fn describe(millionths: u32) -> String {
     let text = format!("{}.{:04}", millionths / 10_000, millionths % 10_000);
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -58,7 +58,7 @@ fn subtract(runtime: u64, period: u64) -> u64 {
 }
 
 /// The share of a CPU's deadline server; from debugfs if it is readable.
-fn read_served(host: &dyn Host, pu: PuId) -> u64 {
+fn read_deadline_server_share(host: &dyn Host, pu: PuId) -> u64 {
     match (number(&pu, host, "runtime"), number(&pu, host, "period")) {
         (Some(runtime), Some(period)) if period > 0 => {
             subtract(period.saturating_sub(runtime), period)
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_share_is_reported_in_percent() {
-        assert_eq!([50_000, 125_000, 0, 12].map(in_words), ["5%", "12.5%", "0%", "0.0012%"]);
+        assert_eq!([50_000, 125_000, 0, 12].map(describe), ["5%", "12.5%", "0%", "0.0012%"]);
     }
 
     #[test]

@@ -356,7 +356,7 @@ impl Emulation for Stalling<'_> {
             .cores
             .iter()
             .map(|(pu, core): (&PuId, &Core)| {
-                let (period, cost) = (in_us(core.period_ns), core.spent.in_words());
+                let (period, cost) = (in_us(core.period_ns), core.spent.describe());
                 let entry = match core.spent.cost.entry_ns {
                     0 => String::new(),
                     entry_ns => format!(", plus {} to enter it", in_us(entry_ns)),

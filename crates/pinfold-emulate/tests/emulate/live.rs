@@ -19,7 +19,7 @@ use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 
 const MS: u64 = 1_000_000;
 /// Longer than anything here takes on a busy machine.
-const PATIENCE_NS: u64 = 20_000 * MS;
+const TIMEOUT_NS: u64 = 20_000 * MS;
 const SPIN: &str = "while :; do :; done";
 
 /// Burners are shells, the sentinel is a thread that does what the binary's process does.
@@ -121,7 +121,7 @@ fn members(host: &LiveHost, group: &str) -> Vec<String> {
 }
 
 fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = SystemClock.now_ns() + PATIENCE_NS;
+    let until = SystemClock.now_ns() + TIMEOUT_NS;
     while !is_so() {
         assert!(SystemClock.now_ns() < until, "waited in vain for {what}");
         SystemClock.sleep_ns(5 * MS);
@@ -192,7 +192,7 @@ impl Groups {
 
 /// Turns until something is so.
 fn turn_until(nodes: &mut VnodeController<'_>, what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = SystemClock.now_ns() + PATIENCE_NS;
+    let until = SystemClock.now_ns() + TIMEOUT_NS;
     while !is_so() {
         let now = SystemClock.now_ns();
         assert!(now < until, "waited in vain for {what}");
@@ -368,7 +368,7 @@ fn inject_burns_while_it_lives() {
     assert_eq!(burners(), 2);
     // By its own account the first core loses more than the second, in some second at the latest
     // when other work leaves the burners their time.
-    let until = SystemClock.now_ns() + PATIENCE_NS;
+    let until = SystemClock.now_ns() + TIMEOUT_NS;
     let mut got: Vec<u32> = Vec::new();
     while !(got.len() == 2 && got[0] < got[1]) {
         let now = SystemClock.now_ns();

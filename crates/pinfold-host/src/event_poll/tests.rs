@@ -8,11 +8,11 @@ use super::*;
 use crate::{files, process};
 
 /// Timeout, longer than any step here takes; the wait ends at the first event.
-const PATIENCE_NS: u64 = 20 * NS_PER_S;
+const TIMEOUT_NS: u64 = 20 * NS_PER_S;
 
 /// Waits for an event; other events are skipped.
 fn hears(watcher: &mut EventWatcher, what: impl Fn(&Events) -> bool) -> bool {
-    (0..100).any(|_| what(&watcher.wait(PATIENCE_NS / 100, &[]).unwrap()))
+    (0..100).any(|_| what(&watcher.wait(TIMEOUT_NS / 100, &[]).unwrap()))
 }
 
 #[test]
@@ -57,14 +57,14 @@ fn files_that_are_written_made_and_removed_are_received() {
     files::remove(&path_in("b", &folder)).unwrap();
     assert!(!watcher.wait(0, &[]).unwrap().files, "another file");
     std::fs::write(path_in("a", &folder), b"2").unwrap();
-    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
+    assert!(watcher.wait(TIMEOUT_NS, &[]).unwrap().files);
     assert!(!watcher.wait(0, &[]).unwrap().files, "told once");
     files::remove(&path_in("a", &folder)).unwrap();
-    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files);
+    assert!(watcher.wait(TIMEOUT_NS, &[]).unwrap().files);
     assert!(watcher.files.is_empty());
     watcher.follow_files(&BTreeSet::from([path_in("", &folder)])).unwrap();
     files::write_atomic(&path_in("c", &folder), b"1").unwrap();
-    assert!(watcher.wait(PATIENCE_NS, &[]).unwrap().files, "a new name in a directory");
+    assert!(watcher.wait(TIMEOUT_NS, &[]).unwrap().files, "a new name in a directory");
     watcher.follow_files(&BTreeSet::new()).unwrap();
     assert!(watcher.inotify.is_none());
 }
@@ -78,6 +78,6 @@ fn others_end_the_wait_too() {
     use std::io::Write as _;
     let (here, mut there) = UnixStream::pair().unwrap();
     there.write_all(b"x").unwrap();
-    let received = EventWatcher::new().wait(PATIENCE_NS, &[here.as_fd()]).unwrap();
+    let received = EventWatcher::new().wait(TIMEOUT_NS, &[here.as_fd()]).unwrap();
     assert_eq!(received, Events { others: true, ..Events::default() });
 }

@@ -22,7 +22,7 @@ impl Fault for BackingFault {
                 "the vCPUs are real-time threads, and the host may swap, merge or move the guest's pages",
                 "a vCPU that accesses such a page stops until the host has restored it",
             )
-            .instead([
+            .with_replacement([
                 "<memoryBacking><nosharepages/><locked/></memoryBacking>",
                 "and a <hard_limit> in <memtune>: without it libvirt sets no limit on locked memory",
             ]),
@@ -41,14 +41,14 @@ impl Fault for BackingFault {
                 "the guest's memory is not a multiple of its huge page size",
                 "QEMU does not start, or allocates one page more",
             )
-            .instead([whole]),
+            .with_replacement([whole]),
             BackingFault::SmallPages { huge } => Words::new(
                 "no-huge-pages",
                 "a guest with a passed-through device uses small pages",
                 "the IOMMU and the guest's page tables need an entry for every 4 KiB, unless the \
                  kernel uses huge pages (THP); the machine starts slowly, and TLB misses cost more",
             )
-            .instead([
+            .with_replacement([
                 "<memoryBacking><hugepages/></memoryBacking>".to_owned(),
                 format!(
                     "and on the host before it starts: `sysctl vm.nr_hugepages={huge}` (more if others use them)"

@@ -56,7 +56,7 @@ impl Fault for CoreFault<'_> {
                 ),
                 "a busy sibling reduces the speed of a vCPU by a third to a half",
             )
-            .instead([
+            .with_replacement([
                 "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
                  or keep tasks off them:",
             ]),

@@ -32,7 +32,7 @@ impl Fault for DeviceFault {
                 "registers and rings are emulated in QEMU's main loop, several exits for a packet; virtio \
                  with vhost moves packets in the kernel",
             )
-            .instead([
+            .with_replacement([
                 if *windows {
                     "with the NetKVM driver (virtio-win) in Windows:"
                 } else {
@@ -51,14 +51,14 @@ impl Fault for DeviceFault {
                 "all memory of the guest is pinned for the device's DMA, so QEMU ignores the \
                  balloon, which then only wakes the guest for statistics",
             )
-            .instead(["<memballoon model='none'/>"]),
+            .with_replacement(["<memballoon model='none'/>"]),
             DeviceFault::IothreadIdle { count } => Words::new(
                 "iothread-idle",
                 format!("{}, and no disk uses one", count_noun(*count, "iothread")),
                 "an iothread serves the virtio disks and controllers that name it; QEMU's main \
                  loop serves the others",
             )
-            .instead([
+            .with_replacement([
                 "within each virtio <disk>, with its own name and type:",
                 "<driver name='qemu' type='raw' iothread='1'/>",
             ]),
@@ -90,7 +90,7 @@ fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Wo
         "each request causes several VM exits and is served by QEMU's main loop, with one queue \
          for all; virtio needs one exit and can use an iothread",
     )
-    .instead(lines)
+    .with_replacement(lines)
 }
 
 fn usb(has_xhci: bool) -> Words {
@@ -101,9 +101,9 @@ fn usb(has_xhci: bool) -> Words {
          the guest uses it; xHCI is event-driven",
     );
     if has_xhci {
-        words.instead(["remove them: the file also has an xHCI controller"])
+        words.with_replacement(["remove them: the file also has an xHCI controller"])
     } else {
-        words.instead([
+        words.with_replacement([
             "in place of all of them (Windows from 8 on, Linux and the BSDs have the driver):",
             "<controller type='usb' index='0' model='qemu-xhci'/>",
         ])
@@ -124,5 +124,5 @@ fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words 
         "its requests wait for the other work of the main loop: timers, the monitor, the display, \
          other devices",
     )
-    .instead(lines)
+    .with_replacement(lines)
 }

@@ -47,7 +47,7 @@ impl Fault for Hidden {
             "Windows looks for enlightenments only if this bit of CPUID is set: those of the file \
              have no effect, and Windows uses slow timers and interrupts",
         )
-        .instead([
+        .with_replacement([
             "remove <feature … name='hypervisor'/>; to hide KVM from a driver, <kvm><hidden \
              state='on'/></kvm> and <vendor_id/> in <hyperv> keep the enlightenments",
         ])

@@ -67,7 +67,7 @@ impl Fault for FloatFault<'_> {
                     format!("no vCPU is pinned to one CPU: {where_to}, which is valid"),
                     "vCPUs move between cores, and share them with the host's tasks under load",
                 )
-                .instead([
+                .with_replacement([
                     "`pinfold plan --list` lists the strategies; `pinfold tune` measures the benefit",
                 ])
             }

@@ -53,7 +53,7 @@ impl Fault for HostFault<'_> {
                 "a guest that spins keeps interrupt threads there from running, and with them the \
                  disk, the network and finally the host",
             )
-            .instead([
+            .with_replacement([
                 "set priority='1', which is above all ordinary tasks, or exclude the host from \
                  these CPUs as under not-isolated",
             ]),

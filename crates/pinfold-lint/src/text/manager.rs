@@ -15,6 +15,6 @@ impl Fault for Managed {
             format!("{} writes this file", manager.name()),
             "changes to the file are lost when the machine starts again",
         )
-        .instead([manager.instead()])
+        .with_replacement([manager.with_replacement()])
     }
 }

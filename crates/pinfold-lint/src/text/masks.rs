@@ -128,7 +128,8 @@ fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
     };
     let what =
         format!("{} to {}, which {is}: usable once online", describe_bound(pins), cpus(offline));
-    Words::new("offline-pu", what, cost).instead([format!("`{}`", online::command(offline))])
+    Words::new("offline-pu", what, cost)
+        .with_replacement([format!("`{}`", online::command(offline))])
 }
 
 fn stray(pins: &[&Pin], vcpus: u32) -> Words {

@@ -7,7 +7,7 @@ use super::{Fault, Words};
 use crate::words::describe_nodes;
 
 /// Room for all vCPUs of a machine that is spread.
-pub(crate) struct Room<Id> {
+pub(crate) struct FreeResources<Id> {
     pub id: Id,
     /// Number of CPUs there.
     pub pus: usize,
@@ -29,7 +29,7 @@ pub(crate) enum MemoryFault<'a> {
     /// vCPUs on nodes without memory.
     NodeWithoutMemory { nodes: &'a [NodeId] },
     /// vCPUs on several nodes, although one has room for them.
-    NodesCrossed { nodes: &'a [NodeId], room: Room<NodeId> },
+    NodesCrossed { nodes: &'a [NodeId], room: FreeResources<NodeId> },
     /// vCPUs on several nodes, and a guest that is shown this number.
     NodesHidden { nodes: &'a [NodeId], cells: usize },
     /// A cell on several nodes.
@@ -63,7 +63,7 @@ impl Fault for MemoryFault<'_> {
                  a page is allocated on the nodes of the thread that touches it first, so pages \
                  that QEMU itself touches can be on the node of another cell",
             )
-            .instead(["mode='strict' in <memory> and in each <memnode> binds each cell"]),
+            .with_replacement(["mode='strict' in <memory> and in each <memnode> binds each cell"]),
             MemoryFault::Far { cell, nodes, vcpu_nodes } => describe_far(*cell, nodes, vcpu_nodes),
             MemoryFault::NotBound { nodes, holding } => not_bound(nodes, holding),
             MemoryFault::NodeWithoutMemory { nodes } => Words::new(
@@ -161,7 +161,7 @@ fn cells_on_one_node(cells: usize, node: &[NodeId]) -> Words {
         "the guest separates tasks and memory, and moves pages between its nodes, although there \
          is no distance between them",
     )
-    .instead(["remove <numa> from <cpu>, unless a program in the guest needs it"])
+    .with_replacement(["remove <numa> from <cpu>, unless a program in the guest needs it"])
 }
 
 fn l3_crossed(domains: usize, room: Option<usize>) -> Words {

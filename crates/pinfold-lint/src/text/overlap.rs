@@ -39,14 +39,14 @@ impl Fault for OverlapFault<'_> {
                 format!("{} {} vCPUs of {machines}", cpus(pus), verb(pus, "has", "have")),
                 "the machines share these CPUs; each sees stolen time whenever another is busy",
             )
-            .instead([free.text()]),
+            .with_replacement([free.text()]),
             OverlapFault::Cores { machines, free } => Words::new(
                 "core-used-twice",
                 format!("siblings of the same cores have vCPUs of {machines}"),
                 "busy machines slow each other down, and each can observe the others through the \
                  core's caches",
             )
-            .instead([format!("give each whole cores; {}", free.text())]),
+            .with_replacement([format!("give each whole cores; {}", free.text())]),
         }
     }
 }

@@ -55,7 +55,7 @@ impl Fault for PagesFault<'_> {
                         "little: program text and pages touched before the threads were pinned"
                     },
                 )
-                .instead([format!(
+                .with_replacement([format!(
                     "`migratepages {process} {} {}` moves the movable pages, and so does `pinfold \
                      apply` with a plan that binds memory; bind the memory at the next start",
                     list(&mut away.iter().map(|(node, _)| *node)),
@@ -67,7 +67,7 @@ impl Fault for PagesFault<'_> {
                 format!("cannot read on which nodes its memory is: {why}"),
                 "this check would miss pages on another node than the vCPUs",
             )
-            .instead(["run the check as root, on a kernel with NUMA (CONFIG_NUMA)"]),
+            .with_replacement(["run the check as root, on a kernel with NUMA (CONFIG_NUMA)"]),
         }
     }
 }

@@ -94,7 +94,10 @@ fn poll_control(windows: bool, pinned: bool) -> Words {
     };
     let words = Words::new("poll-control-unused", what, cost);
     if !windows && pinned {
-        words.instead([format!("{IF_ALONE} <kvm>:"), "<hint-dedicated state='on'/>".to_owned()])
+        words.with_replacement([
+            format!("{IF_ALONE} <kvm>:"),
+            "<hint-dedicated state='on'/>".to_owned(),
+        ])
     } else {
         words
     }
@@ -107,7 +110,7 @@ fn cpu_pm_off() -> Words {
         "the exit and the wake-up cost several microseconds before the first instruction \
          of an answer",
     )
-    .instead([
+    .with_replacement([
         format!("{IF_ALONE} <qemu:commandline>:"),
         "<qemu:arg value='-overcommit'/>".to_owned(),
         "<qemu:arg value='cpu-pm=on'/>".to_owned(),

@@ -38,7 +38,7 @@ impl Fault for RoomFault<'_> {
                     excess.of_one(demands),
                     "it does not start, or the kernel kills it when it uses its memory",
                 )
-                .instead(std::iter::once(less).chain(elsewhere))
+                .with_replacement(std::iter::once(less).chain(elsewhere))
             }
             RoomFault::Overcommitted { machines, excess, moved } => {
                 let at = match &excess.nodes {
@@ -54,7 +54,7 @@ impl Fault for RoomFault<'_> {
                     "if the memory is reserved (huge pages, locked), the last of them does not \
                      start; otherwise the kernel swaps, or kills one of them when they use it",
                 )
-                .instead([match moved {
+                .with_replacement([match moved {
                     Some((node, name)) => {
                         format!("node {node} has room for the memory of {name:?}: place it there")
                     }
@@ -71,7 +71,7 @@ impl Fault for RoomFault<'_> {
                 "vCPUs share CPUs when all machines are busy: each sees stolen time, and a vCPU \
                  that holds a guest lock may not be running while another spins for the lock",
             )
-            .instead(["give them fewer vCPUs, or put one of them on another host"]),
+            .with_replacement(["give them fewer vCPUs, or put one of them on another host"]),
         }
     }
 }

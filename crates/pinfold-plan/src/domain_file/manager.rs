@@ -52,7 +52,7 @@ impl Manager {
 
     /// What to change instead of the file.
     #[must_use]
-    pub fn instead(self) -> &'static str {
+    pub fn with_replacement(self) -> &'static str {
         match self {
             Self::Nova => {
                 "set the extra specs of the flavor and the CPU sets in nova.conf, which \

@@ -103,7 +103,7 @@ fn thread_plan(role: Role, pus: CpuSet, policy: Option<Policy>, reason: String) 
 }
 
 fn helper_reason(role: &Role, pus: &CpuSet, strategy: &str, apart: bool) -> String {
-    let who = role.in_words();
+    let who = role.describe();
     if apart {
         format!(
             "{who} runs on the emulator's CPUs, {}, so that its I/O does not use a vCPU's CPU",

@@ -40,7 +40,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 /// A part of the host in which machines float.
-struct Room {
+struct FreeResources {
     /// The part in messages: `node 1`, `L3 4 on node 1`.
     name: String,
     node: NodeId,
@@ -55,9 +55,9 @@ struct Room {
 
 /// The parts of the host, with the load on them.
 struct Rooms {
-    nodes: Vec<Room>,
+    nodes: Vec<FreeResources>,
     /// Level-3 caches, if the request prefers them.
-    caches: Vec<Room>,
+    caches: Vec<FreeResources>,
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
@@ -109,7 +109,7 @@ impl Rooms {
     /// for each vCPU. Returns its name and its CPUs.
     fn take(&mut self, topology: &Topology, asked: &VnodeRequest, vcpus: u64) -> (String, CpuSet) {
         let near = nodes_of(topology, asked);
-        let least = |rooms: &[Room]| {
+        let least = |rooms: &[FreeResources]| {
             let fitting = rooms.iter().enumerate().filter(|(_, room)| room.size >= vcpus);
             let best = fitting.min_by_key(|(_, room)| room.rank(&near, asked, vcpus));
             best.map(|(place, _)| place)
@@ -149,7 +149,7 @@ impl Rooms {
     }
 }
 
-impl Room {
+impl FreeResources {
     fn new(name: String, node: NodeId, cpus: CpuSet, free_bytes: Option<u64>) -> Self {
         let size = cpus.len() as u64;
         Self { name, node, cpus, size, free_bytes, load: 0 }
@@ -167,33 +167,33 @@ impl Room {
 
 /// The nodes with CPUs for floating threads; those without memory only if there are no others. One
 /// room with all CPUs if the host has no nodes.
-fn nodes(available: &AvailableCpus<'_>) -> Vec<Room> {
+fn nodes(available: &AvailableCpus<'_>) -> Vec<FreeResources> {
     let floating = available.floating();
     let tables = available.topology.nodes.iter();
     let tables = tables.filter(|node| !node.pus.is_disjoint(&floating));
     let with_memory = tables.clone().any(|node| node.memory_bytes > 0);
     let tables = tables.filter(|node| !with_memory || node.memory_bytes > 0);
-    let rooms: Vec<Room> = tables
+    let rooms: Vec<FreeResources> = tables
         .map(|node| {
             let known = (node.memory_bytes > 0).then_some(node.memory_bytes);
             let (name, cpus) = (format!("node {}", node.id), node.pus.intersection(&floating));
-            Room::new(name, node.id, cpus, node.free_bytes.or(known))
+            FreeResources::new(name, node.id, cpus, node.free_bytes.or(known))
         })
         .collect();
     if rooms.is_empty() {
-        return vec![Room::new("the whole host".to_owned(), NodeId(0), floating, None)];
+        return vec![FreeResources::new("the whole host".to_owned(), NodeId(0), floating, None)];
     }
     rooms
 }
 
 /// The level-3 caches of the nodes.
-fn caches(available: &AvailableCpus<'_>, nodes: &[Room]) -> Vec<Room> {
+fn caches(available: &AvailableCpus<'_>, nodes: &[FreeResources]) -> Vec<FreeResources> {
     let mut found = Vec::new();
     for l3 in &available.topology.l3 {
         for room in nodes.iter().filter(|room| !room.cpus.is_disjoint(&l3.pus)) {
             let name = format!("L3 {} on {}", l3.id, room.name);
             let cpus = room.cpus.intersection(&l3.pus);
-            found.push(Room::new(name, room.node, cpus, room.free_bytes));
+            found.push(FreeResources::new(name, room.node, cpus, room.free_bytes));
         }
     }
     found

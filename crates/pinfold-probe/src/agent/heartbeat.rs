@@ -45,7 +45,7 @@ impl Heartbeat {
                     && stopped.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout)
                 {
                     if !goes_on() {
-                        agent.hang_up();
+                        agent.disconnect();
                     }
                 }
             })

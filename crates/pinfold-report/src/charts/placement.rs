@@ -238,7 +238,7 @@ fn seat(plan: &Plan, pu: PuId) -> CpuBox {
                 seat.vcpus.push(index);
                 seat.pinned |= thread.pus.len() == 1;
             }
-            (None, Some(_)) => seat.others.push(thread.role.in_words()),
+            (None, Some(_)) => seat.others.push(thread.role.describe()),
             (None, None) => seat.others.push(thread.role.to_string()),
         }
     }

@@ -21,7 +21,7 @@ const SOCKET: &str = "emulate.sock";
 const LAST_WORDS: &str = "emulate.last";
 /// Limits on concurrent clients, their time, and the length of a request.
 const MAX_CALLERS: usize = 8;
-const PATIENCE_NS: u64 = 2_000_000_000;
+const TIMEOUT_NS: u64 = 2_000_000_000;
 const MAX_LINE: usize = 4096;
 /// Timeout for a response: ending a platform with many vnodes takes time.
 const DOWN_AFTER: Duration = Duration::from_secs(60);
@@ -327,7 +327,7 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
         return Err(Failure::new(Exit::No, text)
             .with_hint(format!("`{}` reverts it", Command::new("undo --left"))));
     }
-    let reported = match last_words(state) {
+    let reported = match last_message(state) {
         None => "no platform is up".to_owned(),
         Some(words) => format!("no platform is up; the last one failed: {words}"),
     };
@@ -347,7 +347,7 @@ pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), 
 }
 
 /// Why the last platform ended without a request; `None` if it did not.
-fn last_words(state: &StateDir) -> Option<String> {
+fn last_message(state: &StateDir) -> Option<String> {
     let words = state.read(LAST_WORDS).ok()?;
     Some(String::from_utf8_lossy(&words).trim().to_owned())
 }
@@ -407,7 +407,7 @@ impl Listener {
             && let Some(stream) = self.socket.answer()
         {
             if stream.set_nonblocking(true).is_ok() {
-                let until = now.saturating_add(PATIENCE_NS);
+                let until = now.saturating_add(TIMEOUT_NS);
                 self.callers.push(Caller { stream, line: Vec::new(), until });
             }
         }

@@ -40,7 +40,7 @@ use crate::start_lock::StartLock;
 /// Timeout for the child to calibrate and respond.
 const READY_NS: u64 = 60_000_000_000;
 /// Longest wait for another start: less than [`READY_NS`], so that the child gives the reason.
-const PATIENCE_NS: u64 = 30_000_000_000;
+const TIMEOUT_NS: u64 = 30_000_000_000;
 /// Timeout for the child to undo its platform.
 const END_NS: u64 = 60_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
@@ -154,7 +154,7 @@ fn listen(pipe: std::process::ChildStderr) -> Result<Receiver<String>, Failure> 
     Ok(said)
 }
 
-/// Prints the messages of a child; from its failure on, lines are collected in `last_words`.
+/// Prints the messages of a child; from its failure on, lines are collected as the last message.
 fn hand_over(lines: impl Iterator<Item = String>, last_words: &mut Vec<String>) {
     for line in lines {
         match line.strip_prefix("pinfold: ") {
@@ -373,7 +373,7 @@ fn profile(
 /// Is the supervisor of a platform, until a request or a signal ends it.
 pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<(), Failure> {
     let host = host::live()?;
-    let starting = StartLock::wait_at_most(session.state, PATIENCE_NS)?.ok_or_else(|| {
+    let starting = StartLock::wait_at_most(session.state, TIMEOUT_NS)?.ok_or_else(|| {
         let text = "another pinfold process has been starting a placement for half a minute";
         Failure::new(Exit::Host, text)
             .with_hint("wait until its machine has started, or stop that process")

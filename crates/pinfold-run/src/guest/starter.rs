@@ -183,10 +183,10 @@ impl VmStarter<'_> {
             Err(failure) => (None, Err(failure)),
         };
         let ended = vm.quit(QUIT_NS).map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()));
-        let console = result.as_ref().err().map(|_| self.last_words(&vm));
+        let console = result.as_ref().err().map(|_| self.last_message(&vm));
         drop(vm);
         drop(applied);
-        let undone = self.take_back(journal);
+        let undone = self.revert(journal);
         let was_received = beating.is_none_or(Beating::end);
         drop(start);
         if result.is_err() && interrupt::is_requested() {
@@ -371,12 +371,12 @@ impl VmStarter<'_> {
     }
 
     /// Undoes what was applied; what cannot be restored is a failure.
-    fn take_back(&self, journal: Journal<'_>) -> Result<(), Failure> {
+    fn revert(&self, journal: Journal<'_>) -> Result<(), Failure> {
         apply_session::undo(self.host, journal).map(|_| ())
     }
 
     /// QEMU's error output and the end of the guest's console.
-    fn last_words(&self, vm: &RunningVm) -> String {
+    fn last_message(&self, vm: &RunningVm) -> String {
         let console = self.subject.demo.as_ref().map(|demo| last_lines(&demo.console));
         let words = [vm.error_output(), console.unwrap_or_default()];
         words.iter().filter(|text| !text.is_empty()).cloned().collect::<Vec<_>>().join("; ")

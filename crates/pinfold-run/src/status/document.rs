@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_apply::page_tables::{MachineTables, NodeTables};
-use pinfold_apply::{Intruder, KnobStatus, LostPlacement, RoleStatus, Status};
+use pinfold_apply::{ForeignTask, LostPlacement, RoleStatus, Status, TunableStatus};
 use pinfold_model::Finding;
 use serde::Serialize;
 
@@ -133,7 +133,7 @@ struct KnobEntry {
 }
 
 impl KnobEntry {
-    fn new(knob: &KnobStatus) -> Self {
+    fn new(knob: &TunableStatus) -> Self {
         Self {
             path: knob.path.clone(),
             planned: knob.planned.clone(),
@@ -176,7 +176,7 @@ struct IntruderEntry {
 }
 
 impl IntruderEntry {
-    fn list(tasks: &[Intruder]) -> Vec<Self> {
+    fn list(tasks: &[ForeignTask]) -> Vec<Self> {
         tasks
             .iter()
             .map(|task| Self {

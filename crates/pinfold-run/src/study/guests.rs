@@ -75,7 +75,7 @@ impl GuestSetup {
             return Err(why);
         }
         if let Some(failure) = lacking(isa) {
-            return Err(in_words(&failure));
+            return Err(describe(&failure));
         }
         let strategy =
             levels.acting(&FactorEffect::Strategy).map_or(NONE, |level| level.text.as_str());
@@ -196,7 +196,7 @@ fn page_table_levels(
 }
 
 /// A failure with its hint, as the reason of a skipped cell.
-fn in_words(failure: &Failure) -> String {
+fn describe(failure: &Failure) -> String {
     match &failure.hint {
         Some(hint) => format!("{} ({hint})", failure.message),
         None => failure.message.clone(),
@@ -304,7 +304,7 @@ impl Guests {
                     self.kits.insert(isa, kit);
                 }
                 Err(failure) => {
-                    self.refused.insert((isa, false), in_words(&failure));
+                    self.refused.insert((isa, false), describe(&failure));
                 }
             }
             self.scratch = Some(scratch);
@@ -344,7 +344,7 @@ impl Guests {
         let GuestSetup { vcpus, accelerator, memory_mib, page_table_levels, .. } = *setup;
         let scratch = self.scratch.as_ref().filter(|_| index > 0);
         let other = scratch.map(|scratch| kit.other(scratch, index)).transpose();
-        let other = other.map_err(|failure| in_words(&failure))?;
+        let other = other.map_err(|failure| describe(&failure))?;
         let kit = other.as_ref().unwrap_or(kit);
         Ok(kit.subject(NAME, Shape { vcpus, accelerator, memory_mib, page_table_levels }))
     }

@@ -57,7 +57,7 @@ pub struct TrialResources<'a> {
 }
 
 /// An active plan for one process.
-struct InForce<'a> {
+struct ActiveTrial<'a> {
     journal: Journal<'a>,
     beating: Option<Beating>,
     findings: Vec<Finding>,
@@ -67,7 +67,7 @@ struct InForce<'a> {
 struct Running<'a> {
     // Must end before its placement is undone.
     jobs: Copies,
-    in_force: Option<InForce<'a>>,
+    in_force: Option<ActiveTrial<'a>>,
     observation: Option<Observation>,
 }
 
@@ -247,7 +247,8 @@ impl<'a, 'f> Trials<'a, 'f> {
             .map_err(trial_error)?;
             let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
             let findings = applied.findings;
-            in_force = Some(InForce { journal, beating: beating.map_err(trial_error)?, findings });
+            in_force =
+                Some(ActiveTrial { journal, beating: beating.map_err(trial_error)?, findings });
         }
         let (host, probes) = (self.means.host, &wanted.study.probes);
         let observation = Observation::begin(host, probes, &enter.pus, &threads[..1]);
@@ -280,7 +281,7 @@ fn trial_error(failure: Failure) -> TrialError {
 fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
     let Running { jobs, in_force, .. } = running;
     drop(jobs);
-    let Some(InForce { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
+    let Some(ActiveTrial { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
     let undone = apply_session::undo(host, journal);
     let was_received = beating.is_none_or(Beating::end);
     let undone = undone?;

@@ -55,7 +55,7 @@ impl Rules for CpuV1 {
         let (name, value) = match file.name {
             SHARES if file.group == "/" => return Err(Errno::INVAL),
             SHARES => (SHARES, parse::signed(text.trim())?.clamp(2, 262_144)),
-            PERIOD => (PERIOD, within(parse::signed(text.trim())?, &PERIODS_US)?),
+            PERIOD => (PERIOD, check_range(parse::signed(text.trim())?, &PERIODS_US)?),
             QUOTA => match parse::signed(text.trim())? {
                 quota if quota < 0 => (QUOTA, -1),
                 quota if quota < LEAST_QUOTA_US => return Err(Errno::INVAL),
@@ -92,7 +92,7 @@ pub(crate) fn write_v2(
     let mut words = text.split_ascii_whitespace();
     let quota = words.next().ok_or(Errno::INVAL)?;
     let period = words.next().map_or(Ok(100_000), parse::signed)?;
-    let period = within(period, &PERIODS_US)?;
+    let period = check_range(period, &PERIODS_US)?;
     if quota != "max" && parse::signed(quota)? < LEAST_QUOTA_US {
         return Err(Errno::INVAL);
     }
@@ -111,6 +111,6 @@ fn value_or(group: &Group, name: &str, usual: &str) -> String {
     format!("{}\n", group.values.get(name).map_or(usual, String::as_str))
 }
 
-fn within(value: i64, range: &std::ops::RangeInclusive<i64>) -> Result<i64, Errno> {
+fn check_range(value: i64, range: &std::ops::RangeInclusive<i64>) -> Result<i64, Errno> {
     if range.contains(&value) { Ok(value) } else { Err(Errno::INVAL) }
 }

@@ -19,7 +19,7 @@ const LOADS_S: f64 = 0.2;
 /// Observation before a trial with exits, which selects the level of detail (seconds).
 const EXITS_S: f64 = 0.5;
 /// Attaching the BPF programs of the lock times (seconds).
-const LOCKS_S: f64 = 0.1;
+const LOCK_TRACE_ATTACH_S: f64 = 0.1;
 /// Overhead of starting a virtual node with a method of known cost (seconds).
 const NODE_S: f64 = 0.5;
 /// Duration of the first start of a method that measures its own cost, which is then stored
@@ -47,7 +47,7 @@ fn trial_s(study: &Study, cell: &Cell) -> f64 {
     let is_host_loaded = text(cell, study, FactorEffect::HostLoad) == "loaded";
     let is_guest_loaded = text(cell, study, FactorEffect::GuestLoad).starts_with("loaded");
     let loads = f64::from(u8::from(is_host_loaded) + u8::from(is_guest_loaded)) * LOADS_S;
-    let locks = if study.probes.contains(&Probe::LockTime) { LOCKS_S } else { 0.0 };
+    let locks = if study.probes.contains(&Probe::LockTime) { LOCK_TRACE_ATTACH_S } else { 0.0 };
     let rest = TRIAL_S + locks + loads;
     let Some(guest) = cell.guest(study).ok().flatten() else { return rest };
     let is_kvm = guest.accelerator == Accelerator::Kvm;

@@ -56,7 +56,7 @@ impl Chatter {
     }
 
     /// The complete output of a program that has ended.
-    pub(super) fn last_words(&self) -> String {
+    pub(super) fn last_message(&self) -> String {
         let deadline = SystemClock.now_ns().saturating_add(LAST_WORDS_NS);
         while self.reader.as_ref().is_some_and(|reader| !reader.is_finished())
             && SystemClock.now_ns() < deadline

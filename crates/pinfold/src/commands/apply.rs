@@ -179,7 +179,7 @@ fn prepare(
 }
 
 /// A machine of this command that is placed, with its journal.
-struct InForce<'c, 'p> {
+struct ActivePlan<'c, 'p> {
     one: &'p Prepared,
     journal: Journal<'c>,
 }
@@ -193,14 +193,14 @@ fn leave_all(
 ) -> Result<(), Failure> {
     let mut active = Vec::new();
     if let Err(failure) = place_all(host, prepared, journals, &mut active) {
-        for InForce { one, journal } in active.into_iter().rev() {
-            put_back(host, one, journal)?;
+        for ActivePlan { one, journal } in active.into_iter().rev() {
+            restore(host, one, journal)?;
         }
         return Err(failure);
     }
     drop(starting);
     let program = HelperProgram::own()?;
-    for InForce { one, journal } in &active {
+    for ActivePlan { one, journal } in &active {
         let id = &journal.record().header.id;
         let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
         // If one waits already for the end of this machine, the new one ends at once.
@@ -224,7 +224,7 @@ fn place_all<'c, 'p>(
     host: &LiveHost,
     prepared: &'p [Prepared],
     journals: &Journals<'c>,
-    active: &mut Vec<InForce<'c, 'p>>,
+    active: &mut Vec<ActivePlan<'c, 'p>>,
 ) -> Result<(), Failure> {
     let placements: Vec<Placement<'_>> = prepared.iter().map(Prepared::placement).collect();
     for turn in apply_session::turns(host, &placements)? {
@@ -239,19 +239,19 @@ fn place_all<'c, 'p>(
             let target = target_of(&one.vm, &plan, false)?;
             let placement = Placement { plan: &plan, target: &target };
             let (_, journal) = place(host, one, placement, journals)?;
-            active.push(InForce { one, journal });
+            active.push(ActivePlan { one, journal });
             continue;
         }
         let is_parked = active.iter_mut().find(|other| std::ptr::eq(other.one, one));
         let applied = match is_parked {
-            Some(InForce { journal, .. }) => {
+            Some(ActivePlan { journal, .. }) => {
                 let former = one.placed.as_ref().and_then(Placed::former);
                 let placement = one.placement();
                 apply_session::replace_in(host, placement, former, journal, OnStop::TakeBack)?
             }
             None => {
                 let (applied, journal) = place(host, one, one.placement(), journals)?;
-                active.push(InForce { one, journal });
+                active.push(ActivePlan { one, journal });
                 applied
             }
         };
@@ -282,7 +282,7 @@ fn place<'c>(
 }
 
 /// Reverts what [`place`] did, because another machine of the same command could not be placed.
-fn put_back(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(), Failure> {
+fn restore(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(), Failure> {
     match one.placed.as_ref().and_then(Placed::former) {
         Some(former) => {
             let existing = Existing { journal, former: None };

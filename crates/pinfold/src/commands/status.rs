@@ -1,6 +1,6 @@
 //! `pinfold status`: compares the active placements with their plans.
 
-use pinfold_apply::{KnobStatus, Status};
+use pinfold_apply::{Status, TunableStatus};
 use pinfold_host::LiveHost;
 use pinfold_model::text::{agree, count_noun};
 use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
@@ -241,12 +241,12 @@ fn picture(one: &ActivePlacement, status: &Status, topology: &Topology) -> Strin
     }
 }
 
-fn drift(knob: &KnobStatus) -> String {
+fn drift(knob: &TunableStatus) -> String {
     let found = knob.found.as_deref().unwrap_or("gone");
     format!("{} was set to {} and is now {found}", knob.path, knob.planned)
 }
 
-fn list(title: &str, tasks: &[pinfold_apply::Intruder]) -> String {
+fn list(title: &str, tasks: &[pinfold_apply::ForeignTask]) -> String {
     if tasks.is_empty() {
         return String::new();
     }

@@ -18,7 +18,7 @@ pub const RYZEN: &str =
 pub const SECOND_NS: u64 = 1_000_000_000;
 pub const MINUTE_NS: u64 = 60 * SECOND_NS;
 /// More than any command of these tests takes, on a machine where others work too.
-pub const PATIENCE_NS: u64 = 400 * SECOND_NS;
+pub const TIMEOUT_NS: u64 = 400 * SECOND_NS;
 
 /// Set to true, because placements of other tests are claims, whatever state directory they have.
 pub const WITHOUT_CLAIMS: &str = "PINFOLD_IGNORE_CLAIMS";
@@ -45,7 +45,7 @@ pub fn until(mut so: impl FnMut() -> bool) -> bool {
 /// Runs a program that is not Pinfold, or leads to it.
 pub fn run<A: AsRef<std::ffi::OsStr>>(program: &str, words: impl IntoIterator<Item = A>) -> Output {
     let spawn = Spawn::new(program).args(words).stdin(Stdio::Null).env(WITHOUT_CLAIMS, "true");
-    spawn.capture(PATIENCE_NS).expect("it runs")
+    spawn.capture(TIMEOUT_NS).expect("it runs")
 }
 
 /// Runs this binary, without a state directory of its own.
@@ -123,7 +123,7 @@ impl Sandbox {
     }
 
     pub fn run(&self, words: &[&str]) -> Output {
-        self.spawn(words).capture(PATIENCE_NS).expect("pinfold runs")
+        self.spawn(words).capture(TIMEOUT_NS).expect("pinfold runs")
     }
 
     /// Runs it as a part of another command line, which leads to another view of the host.

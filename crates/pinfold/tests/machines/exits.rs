@@ -3,7 +3,7 @@
 
 use crate::common::machine::{Machine, QEMU};
 use crate::common::{
-    Checked as _, PATIENCE_NS, PINFOLD, SECOND_NS, Sandbox, assert_parts, is_missing, pinfold, run,
+    Checked as _, PINFOLD, SECOND_NS, Sandbox, TIMEOUT_NS, assert_parts, is_missing, pinfold, run,
     skip,
 };
 use pinfold_host::process::{Output, Spawn, Stdio, is_root};
@@ -141,7 +141,7 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
         .expect("it starts");
     SystemClock.sleep_ns(3 * SECOND_NS);
     machine.qemu.kill().expect("QEMU ends");
-    let end = watching.wait_for(&SystemClock, PATIENCE_NS).expect("it ends");
+    let end = watching.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends");
     assert_eq!(end.and_then(|status| status.code()), Some(4), "its end is told");
 }
 
@@ -251,7 +251,7 @@ fn measure_takes_exits_and_compare_two_of_them() {
     assert!(text.lines().any(|line| line.trim_start().starts_with("DESCHEDULED:")), "{text}");
     assert!(text.lines().any(|line| is_row(line.trim_start(), "IO")), "{text}");
     let words = ["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"];
-    let narrow = Spawn::new(PINFOLD).args(words).env("COLUMNS", "80").capture(PATIENCE_NS);
+    let narrow = Spawn::new(PINFOLD).args(words).env("COLUMNS", "80").capture(TIMEOUT_NS);
     let narrow = narrow.expect("it runs").stdout_text();
     assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     assert!(narrow.contains("GUEST_AND_KVM") || narrow.contains("TIMEINGUEST"), "{narrow}");

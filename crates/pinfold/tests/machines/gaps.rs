@@ -1,6 +1,6 @@
 //! `pinfold measure gaps` names what this test does to a process.
 
-use crate::common::{Checked as _, PATIENCE_NS, Sandbox, pinfold, skip};
+use crate::common::{Checked as _, Sandbox, TIMEOUT_NS, pinfold, skip};
 use pinfold_host::process::{self, is_root};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, mountinfo, paths};
 use pinfold_model::Tid;
@@ -30,7 +30,7 @@ impl Drop for Spinner {
 }
 
 fn run(program: &str, words: &[&str]) {
-    let ran = process::capture(program, words, PATIENCE_NS).expect(program);
+    let ran = process::capture(program, words, TIMEOUT_NS).expect(program);
     assert!(ran.status.success(), "{program} {words:?}: {}", ran.stderr_text());
 }
 
@@ -41,14 +41,14 @@ fn found(
     meanwhile: &dyn Fn(),
     is_it: &dyn Fn(&Value) -> bool,
 ) -> Option<Value> {
-    let end = SystemClock.now_ns() + PATIENCE_NS;
+    let end = SystemClock.now_ns() + TIMEOUT_NS;
     loop {
         let mut words = vec!["measure", "gaps", "--process", pid, "--seconds", "1.5"];
         words.extend(["--over", "1ms", "--json", "--record", file]);
         let output = std::thread::scope(|scope| {
             let measured = scope.spawn(|| {
                 let spawn = Sandbox::with_cache().spawn(&words);
-                spawn.capture(PATIENCE_NS).expect("runs")
+                spawn.capture(TIMEOUT_NS).expect("runs")
             });
             while !measured.is_finished() {
                 meanwhile();
@@ -115,7 +115,7 @@ fn quota(host: &LiveHost, victim: &Spinner, file: &str) {
     };
     let back = mount.mount.path.clone();
     let script = format!("cd {group} && {limit} && echo {} > below/cgroup.procs", victim.pid());
-    if process::capture("sh", ["-ec", &script], PATIENCE_NS).expect("sh").status.success() {
+    if process::capture("sh", ["-ec", &script], TIMEOUT_NS).expect("sh").status.success() {
         let is_it = |cause: &Value| cause["kind"] == "quota" && cause["group"] == group.as_str();
         let gap = found(&victim.pid(), file, &pause, &is_it).expect("as before");
         let remedy = gap["remedy"].as_str().expect("a command");

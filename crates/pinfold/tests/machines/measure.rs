@@ -4,7 +4,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use crate::common::{Checked as _, PATIENCE_NS, PINFOLD, Sandbox, assert_parts, is_missing, skip};
+use crate::common::{Checked as _, PINFOLD, Sandbox, TIMEOUT_NS, assert_parts, is_missing, skip};
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files, process};
 use pinfold_model::{CpuSet, Tid};
@@ -39,7 +39,7 @@ fn eighty_columns_are_enough() {
     let home = Sandbox::with_cache();
     let (pu, file) = (first_pu(), home.path("a.json"));
     let narrow = |words: &[&str]| {
-        let output = home.spawn(words).env("COLUMNS", "80").capture(PATIENCE_NS).expect("runs");
+        let output = home.spawn(words).env("COLUMNS", "80").capture(TIMEOUT_NS).expect("runs");
         let text = output.stdout_text();
         assert!(output.status.success(), "{}", output.stderr_text());
         assert!(widest(&text) <= 80, "{words:?}:\n{text}");
@@ -230,7 +230,7 @@ impl<'h> Thief<'h> {
         let all = [&["-m", "sh", "-c", &self.script, "sh", PINFOLD], words].concat();
         let cache = self.home.path("cache");
         let spawn = Spawn::new("unshare").args(all).env("XDG_CACHE_HOME", &cache);
-        spawn.capture(PATIENCE_NS).expect("runs")
+        spawn.capture(TIMEOUT_NS).expect("runs")
     }
 
     fn json(&self, words: &[&str]) -> Value {
@@ -316,7 +316,7 @@ fn io_is_read_and_flagged_where_the_page_cache_cannot_be_passed() {
     let run = |more: &[&str]| {
         let words = ["-m", "sh", "-c", &script, "sh", PINFOLD, "measure", "io", "--file", &file];
         let spawn = Spawn::new("unshare").args([&words[..], &["--seconds", "0.1"], more].concat());
-        spawn.env("XDG_CACHE_HOME", &home.path("cache")).capture(PATIENCE_NS).expect("runs")
+        spawn.env("XDG_CACHE_HOME", &home.path("cache")).capture(TIMEOUT_NS).expect("runs")
     };
     let output = run(&[]);
     if output.status.code() == Some(77) {
@@ -355,7 +355,7 @@ fn a_reference_tool_runs_where_ours_does_and_under_its_policy() {
         let words = ["measure", "context-switch", "--seconds", "0.05", "--against", "perf"];
         let more = ["--blocks", "1", "--policy", policy];
         let spawn = home.spawn(&[&words[..], &more].concat()).env("PATH", &path);
-        spawn.capture(PATIENCE_NS).expect("runs").expect_success();
+        spawn.capture(TIMEOUT_NS).expect("runs").expect_success();
         files::read_text(&reported).expect("what it told")
     };
     // Without --cpus ours holds its ring on the first of all.
@@ -454,7 +454,7 @@ fn a_refused_real_time_policy_is_flagged() {
     let output = Spawn::new(&setpriv)
         .args(all)
         .env("XDG_CACHE_HOME", &home.path("cache"))
-        .capture(PATIENCE_NS)
+        .capture(TIMEOUT_NS)
         .expect("runs");
     let said = [output.stdout_text(), output.stderr_text()].concat();
     assert!(output.status.success(), "{said}");
@@ -467,7 +467,7 @@ fn a_reference_tool_that_is_missing_or_prints_garbage_is_reported() {
     let (pu, bin) = (first_pu(), home.path("bin"));
     let words =
         ["measure", "wakeup", "--cpus", &pu, "--seconds", "0.05", "--against", "cyclictest"];
-    let run = |path: &str| home.spawn(&words).env("PATH", path).capture(PATIENCE_NS).expect("runs");
+    let run = |path: &str| home.spawn(&words).env("PATH", path).capture(TIMEOUT_NS).expect("runs");
     let said = run("/nonexistent").expect_code(3);
     assert!(said.contains("not installed") && said.contains("apt-get install rt-tests"), "{said}");
     files::make_dirs(&bin).expect("a folder");

@@ -2,9 +2,7 @@
 //! already: Debian's kernel in QEMU's translator, whose init is `pinload agent`.
 
 use crate::common::machine::{QEMU, start_quietly};
-use crate::common::{
-    Checked as _, PATIENCE_NS, SECOND_NS, Sandbox, assert_parts, is_missing, skip,
-};
+use crate::common::{Checked as _, SECOND_NS, Sandbox, TIMEOUT_NS, assert_parts, is_missing, skip};
 use pinfold_host::process::{Child, Output, Spawn, Stdio, find_program};
 use pinfold_host::{SystemClock, files};
 use pinfold_model::{Accelerator, Isa};
@@ -188,7 +186,7 @@ fn check_its_end(mut guest: Running) {
     }
     guest.qemu.kill().expect("QEMU ends");
     std::io::Read::read_to_end(&mut talk, &mut said).expect("talk");
-    let end = child.wait_for(&SystemClock, PATIENCE_NS).expect("it ends");
+    let end = child.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends");
     let said = String::from_utf8_lossy(&said);
     assert_eq!(end.and_then(|status| status.code()), Some(4), "{said}");
     let mut printed = String::new();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Checked as _, PATIENCE_NS, Sandbox, assert_parts, skip};
+use crate::common::{Checked as _, Sandbox, TIMEOUT_NS, assert_parts, skip};
 use pinfold_host::process::{Output, own_pid};
 use pinfold_host::{Clock as _, SystemClock};
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn run(words: &[&str]) -> Output {
 /// In a terminal of so many columns.
 fn run_in(words: &[&str], columns: &str) -> Output {
     let spawn = Sandbox::with_cache().spawn(words).env("COLUMNS", columns);
-    spawn.capture(PATIENCE_NS).expect("runs")
+    spawn.capture(TIMEOUT_NS).expect("runs")
 }
 
 /// Looks at this test, one thread of which sleeps and wakes meanwhile.

@@ -1,7 +1,7 @@
 //! `pinfold top` with a real machine: what it prints, records and shows again.
 
 use crate::common::machine::Machine;
-use crate::common::{Checked as _, PATIENCE_NS, until};
+use crate::common::{Checked as _, TIMEOUT_NS, until};
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{SystemClock, files};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn a_machine_is_sampled_recorded_and_shown_again() {
     assert!(until(|| lines().lines().count() >= 2), "{}", lines());
     process::signal(watching.pid(), Signaled::Interrupt).expect("a signal");
     let mut watching = watching;
-    let ended = watching.wait_for(&SystemClock, PATIENCE_NS).expect("it ends");
+    let ended = watching.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends");
     assert!(ended.is_some_and(|status| status.success()));
     let shown = machine.run(&["top", "--replay", &record, "--json"]).expect_success();
     assert_eq!(shown.stdout_text(), lines());

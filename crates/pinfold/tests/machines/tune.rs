@@ -2,7 +2,7 @@
 //! nothing behind.
 
 use crate::common::machine::QEMU;
-use crate::common::{PATIENCE_NS, SECOND_NS, Sandbox, is_missing};
+use crate::common::{SECOND_NS, Sandbox, TIMEOUT_NS, is_missing};
 use pinfold_host::process::Child;
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};
@@ -33,7 +33,7 @@ impl Folder {
 
     /// Lets it run until the store holds so many starts, then asks it to end.
     fn until(&self, mut child: Child, starts: usize) -> Option<i32> {
-        let end = SystemClock.now_ns() + PATIENCE_NS;
+        let end = SystemClock.now_ns() + TIMEOUT_NS;
         while self.starts() < starts && SystemClock.now_ns() < end {
             if child.try_wait().expect("its state").is_some() {
                 break;
@@ -41,7 +41,7 @@ impl Folder {
             SystemClock.sleep_ns(SECOND_NS / 5);
         }
         child.terminate().expect("it may have ended");
-        child.wait_for(&SystemClock, PATIENCE_NS).expect("it ends").and_then(|status| status.code())
+        child.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends").and_then(|status| status.code())
     }
 }
 

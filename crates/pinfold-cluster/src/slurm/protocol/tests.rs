@@ -226,8 +226,8 @@ fn complaints_become_sentences_with_a_way_out() {
     assert_eq!(job_field(answer, "ExitCode"), Some("7:0"));
     assert_eq!(job_field(answer, "Exit"), None);
     let said = "first\nslurmstepd: error: *** JOB 9 ON n2 CANCELLED AT now DUE TO TIME LIMIT ***\n";
-    assert_eq!(last_words(said), Some("first"));
-    assert_eq!(last_words(""), None);
+    assert_eq!(last_message(said), Some("first"));
+    assert_eq!(last_message(""), None);
 }
 
 #[test]
