@@ -18,7 +18,7 @@ use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, quantile};
 use pinfold_vm::launch::{self, LaunchOptions};
 use pinfold_vm::qemu::{Qmp, QmpTransport as _};
-use pinfold_vm::{Found, threads};
+use pinfold_vm::{DiscoveredVm, threads};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Failure};
@@ -154,8 +154,9 @@ impl Bench {
         pinfold_apply::apply(&self.host, &self.plan, &target, &mut journal, &mut observer)?;
         let vcpu = vcpu_of(&vm.found)?;
         let pinned = self.times(vm.pid(), vcpu)?;
-        let had_begun =
-            has_begun(Qmp::behind(&mut *vm.monitor).ok_or("the machine has no QMP connection")?)?;
+        let had_begun = has_begun(
+            Qmp::downcast_monitor(&mut *vm.monitor).ok_or("the machine has no QMP connection")?,
+        )?;
         let stopped = self.times(vm.pid(), vcpu)?.run_ns.saturating_sub(pinned.run_ns) as f64;
         vm.cont()?;
         let mut seen = StartResult {
@@ -186,7 +187,8 @@ impl Bench {
 
     fn look(&self, pid: Tid, tid: Tid, seen: &mut StartResult) -> Result<(), Failure> {
         let stat = proc_stat::parse(&self.host.read_text(&paths::task_stat(pid, tid))?)?;
-        let planned = self.plan.single()?.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
+        let planned =
+            self.plan.single_vnode()?.thread(&Role::Vcpu(0)).ok_or("the plan has no vCPU")?;
         seen.looks += 1;
         let is_on = planned.pus.iter().any(|pu| pu.0 == stat.processor);
         seen.off += u32::from(!is_on);
@@ -198,7 +200,7 @@ impl Bench {
     }
 }
 
-fn vcpu_of(found: &Found) -> Result<Tid, Failure> {
+fn vcpu_of(found: &DiscoveredVm) -> Result<Tid, Failure> {
     let thread = found.threads.iter().find(|thread| thread.role == Role::Vcpu(0));
     Ok(thread.ok_or("the guest has no vCPU 0")?.task.tid)
 }

@@ -408,7 +408,7 @@ impl Bench {
     }
 
     fn machines(&self) -> Result<BTreeMap<Tid, String>, Failure> {
-        let running = hypervisors::running(&self.host)?.into_iter();
+        let running = hypervisors::list_vm_processes(&self.host)?.into_iter();
         Ok(running.map(|machine| (machine.pid, machine.name_or_pid())).collect())
     }
 }

@@ -93,7 +93,8 @@ fn size(
     let script = memory.file("pin.sh");
     let bench = Bench { host, vm, socket, plan, all, script };
     bench.write_script()?;
-    let masks: Vec<CpuSet> = bench.plan.single()?.vcpus().map(|one| one.pus.clone()).collect();
+    let masks: Vec<CpuSet> =
+        bench.plan.single_vnode()?.vcpus().map(|one| one.pus.clone()).collect();
     let domain = domain::Domain::start(&masks, &bench.all);
     let mut parts = Vec::new();
     let note = StateDir::open(&disk.file("note"))?;
@@ -202,7 +203,7 @@ impl Bench {
         let text = schema::to_json_line(&self.plan);
         let journals = Journals::open(&state, &clock)?;
         let new = NewJournal {
-            vm_name: &self.plan.single()?.name,
+            vm_name: &self.plan.single_vnode()?.name,
             plan: &text,
             target: &target,
             supervised: false,
@@ -233,7 +234,7 @@ impl Bench {
     /// Fails unless every thread has the mask of its role: each contender must do the whole job.
     fn check(&self) -> Result<(), Failure> {
         for thread in &self.vm.found.threads {
-            let wanted = self.plan.single()?.thread(&thread.role).map(|planned| &planned.pus);
+            let wanted = self.plan.single_vnode()?.thread(&thread.role).map(|planned| &planned.pus);
             let found = self.host.affinity(thread.task.tid)?;
             if wanted.is_some_and(|wanted| *wanted != found) {
                 return Err(format!("{} has the mask {found}", thread.task).into());

@@ -116,7 +116,7 @@ fn placements(topology: &Topology) -> Result<Placements, Failure> {
     let plans = all.vnodes.iter().map(|vnode| Plan {
         cpus: None,
         findings: Vec::new(),
-        ..all.plan_of(vnode)
+        ..all.extract_vnode(vnode)
     });
     Ok(Placements::new(plans.collect(), CpuSet::new()))
 }

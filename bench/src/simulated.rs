@@ -9,14 +9,16 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pinfold_cluster::slurm::protocol::queue;
 use pinfold_cluster::{
-    Accepted, Answer, Collector, Failed, Head, Limits, Lost, NodeProperties, Options,
-    ResultContent, arrays, create_on_cluster, result_text, study_digest,
+    Accepted, Collector, Failed, Limits, Lost, NodeProperties, Options, ResultContent,
+    ResultIdentity, TaskResult, arrays, create_on_cluster, result_text, study_digest,
 };
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::{Accelerator, Family, Figure, Origin, Unit};
 use pinfold_stats::random::Pcg32;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
-use pinfold_study::study::{Cells, Form, HostFacts, NewStudy, Study, TrialSlot, from_toml};
+use pinfold_study::study::{
+    Cells, HostFacts, NewStudy, PresetSelection, Study, TrialSlot, from_toml,
+};
 
 use crate::arguments::Failure;
 use crate::pairs::since;
@@ -147,7 +149,7 @@ impl Simulation {
         let mut store = Store::open_or_create(path)?;
         let new = NewStudy {
             study: &study,
-            form: &Form::Whole,
+            form: &PresetSelection::Whole,
             command: "pinfold study run scale.toml --engine slurm",
             origin: &node_origin(),
             facts: &FACTS,
@@ -166,7 +168,7 @@ impl Simulation {
             store,
             run,
             collector,
-            study: study_digest(&toml, &Form::Whole),
+            study: study_digest(&toml, &PresetSelection::Whole),
             generator: Pcg32::new(seed, 1),
             now_ms: 0,
             waiting: VecDeque::new(),
@@ -370,7 +372,7 @@ impl Simulation {
             };
             trials.push((record, figures));
         }
-        let head = Head {
+        let head = ResultIdentity {
             key: KEY.to_owned(),
             pinfold: env!("CARGO_PKG_VERSION").to_owned(),
             study: self.study.clone(),
@@ -382,6 +384,6 @@ impl Simulation {
             origin: node_origin(),
             began_unix_s: 1_800_000_000,
         };
-        Ok(result_text(&Answer { head, given: ResultContent::Trials(trials) })?)
+        Ok(result_text(&TaskResult { head, given: ResultContent::Trials(trials) })?)
     }
 }

@@ -169,12 +169,12 @@ fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
 }
 
 fn qmp(vm: &mut RunningVm) -> Result<&mut Qmp, Failure> {
-    Ok(Qmp::behind(&mut *vm.monitor).ok_or("the machine has no QMP connection")?)
+    Ok(Qmp::downcast_monitor(&mut *vm.monitor).ok_or("the machine has no QMP connection")?)
 }
 
 /// Nanoseconds from the creation of an iothread to its placement.
 fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failure> {
-    let pus = &plan.single()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
+    let pus = &plan.single_vnode()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
     let folder = paths::task_dir(vm.pid());
     let before = host.list(&folder)?;
     qmp(vm)?.execute("object-add", Some(json!({"qom-type": "iothread", "id": "late"})))?;

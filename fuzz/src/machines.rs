@@ -47,14 +47,14 @@ pub(crate) fn qmp(bytes: &[u8]) {
     if theirs.write_all(said).and_then(|()| theirs.shutdown(Shutdown::Write)).is_err() {
         return;
     }
-    if let Ok(mut qmp) = Qmp::over(ours, "qmp.sock", TIMEOUT_NS, SystemClock) {
+    if let Ok(mut qmp) = Qmp::from_stream(ours, "qmp.sock", TIMEOUT_NS, SystemClock) {
         ask(&mut qmp);
         drop(qmp.take_events());
     }
 }
 
 fn ask(monitor: &mut dyn Monitor) {
-    drop(monitor.vm(&mut || {}));
+    drop(monitor.query_vm(&mut || {}));
     drop(monitor.status());
     drop(monitor.version());
     drop(monitor.kvm_enabled());
@@ -80,9 +80,9 @@ pub(crate) fn slurm(bytes: &[u8]) {
     if let Ok(nodes) = slurm::node_lines(&text) {
         drop((slurm::choose(&nodes, None, None), slurm::choose(&nodes, Some("pf"), Some(&[]))));
     }
-    assert!(!slurm::complaint("sbatch", &text).0.is_empty());
+    assert!(!slurm::explain_error("sbatch", &text).0.is_empty());
     std::hint::black_box(slurm::not_taken(&text));
-    drop((slurm::last_message(&text), slurm::nodes(&text), slurm::time(&text)));
+    drop((slurm::last_message(&text), slurm::nodes(&text), slurm::check_time_limit(&text)));
 }
 
 /// A result of a node, with its valid digest.

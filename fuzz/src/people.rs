@@ -12,7 +12,7 @@ use pinfold_plan::{explain, resolve_platform, schema, validate};
 use pinfold_stats::compare;
 use pinfold_study::measured;
 use pinfold_study::study::{self, Cells, HostFacts};
-use pinfold_vm::libvirt::{Described, Pins};
+use pinfold_vm::libvirt::{HookDomain, Pins};
 
 use crate::text::text;
 
@@ -79,8 +79,8 @@ pub(crate) fn study(bytes: &[u8]) {
     const MOST_CELLS: usize = 2_000;
     let Ok(read) = study::from_toml(&text(bytes)) else { return };
     assert!(study::from_toml(&read.text).is_ok());
-    let forms = read.presets.keys().map(|name| study::Form::Preset(name.clone()));
-    let presets = forms.filter_map(|form| read.in_form(&form).ok());
+    let forms = read.presets.keys().map(|name| study::PresetSelection::Preset(name.clone()));
+    let presets = forms.filter_map(|form| read.apply_preset(&form).ok());
     let facts = HostFacts { pus: 8, cores: 4, nodes: 2, packages: 2, smt: true, cpufreq: false };
     for study in presets.chain([read.clone()]) {
         let levels: usize = study.factors.iter().map(|factor| factor.levels.len()).product();
@@ -90,7 +90,7 @@ pub(crate) fn study(bytes: &[u8]) {
         let Ok(cells) = Cells::new(&study, &facts) else { continue };
         drop(study::predict(&study, &cells, &facts));
         for cell in &cells.all {
-            drop(cell.words(&study, &|name| Some(format!("<{name}>"))));
+            drop(cell.command_arguments(&study, &|name| Some(format!("<{name}>"))));
         }
     }
 }
@@ -109,8 +109,8 @@ pub(crate) fn played(bytes: &[u8]) {
 pub(crate) fn words(bytes: &[u8]) {
     let text = text(bytes);
     drop(requests::parse_vm_spec(&text));
-    drop(requests::group_from_words(&text));
-    drop(platforms::vnode_from_words(&text));
+    drop(requests::parse_group_spec(&text));
+    drop(platforms::parse_vnode_spec(&text));
     if let Ok(speed) = platforms::speed(&text) {
         assert_eq!(platforms::speed(&speed.to_string()).as_ref(), Ok(&speed));
     }
@@ -120,7 +120,7 @@ pub(crate) fn words(bytes: &[u8]) {
         assert!(names.iter().all(|name| domains.row(name, "") != Ok(None)), "{text}");
     }
     drop(requests::device(&text));
-    drop(requests::emulator_wish(&text));
+    drop(requests::parse_emulator_request(&text));
     let Some(topology) = topology() else { return };
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     if let Ok(mut plan) = pinfold_plan::plan("low-latency", topology, &request)
@@ -151,7 +151,7 @@ fn look_at(plan: &Plan, topology: &Topology) {
     for format in &pinfold_emit::FORMATS {
         drop(format.text(plan, topology, &command));
         for vnode in &plan.vnodes {
-            let text = format.text(&plan.plan_of(vnode), topology, &command);
+            let text = format.text(&plan.extract_vnode(vnode), topology, &command);
             assert!(text.is_ok_and(|text| !text.is_empty()), "{} of {}", format.name, vnode.name);
         }
     }
@@ -160,10 +160,10 @@ fn look_at(plan: &Plan, topology: &Topology) {
 pub(crate) fn domain(bytes: &[u8]) {
     let xml = text(bytes);
     drop(Pins::from_xml(&xml));
-    drop(Described::from_xml(&xml));
+    drop(HookDomain::from_xml(&xml));
     let Some(topology) = topology() else { return };
     let Ok(layout) = Layout::of_text(&xml, "domain.xml") else { return };
-    drop(pinfold_plan::domain_file::StartRequest::read(&xml));
+    drop(pinfold_plan::domain_file::PlacementMetadata::read(&xml));
     let layouts = [layout];
     drop(render(&layouts, &lint(&layouts, topology), topology, 80));
     if let Ok(fixed) = fix(&xml, "domain.xml", topology, &Request::from_vnodes(Vec::new())) {
@@ -172,7 +172,7 @@ pub(crate) fn domain(bytes: &[u8]) {
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     let Ok(plan) = pinfold_plan::plan("low-latency", topology, &request) else { return };
     if let Some(vnode) = plan.vnodes.first()
-        && let Ok(merged) = pinfold_emit::libvirt_into(&xml, &plan, vnode, topology)
+        && let Ok(merged) = pinfold_emit::merge_libvirt_domain(&xml, &plan, vnode, topology)
     {
         assert!(Domain::read(&merged.text).is_ok(), "{}", merged.text);
     }

@@ -14,9 +14,9 @@ use pinfold_vm::guest::{GuestKernel, agent_port, emulator_of};
 
 use crate::acpi;
 use crate::error::LabError;
+use crate::guest_files::GuestFiles;
 use crate::isa::{Board, board, machine};
 use crate::origin::find_here;
-use crate::ship::Cargo;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const HELLO_NS: u64 = 180 * SECOND_NS;
@@ -105,7 +105,7 @@ pub const TWO: Shape = Shape {
 pub const STEADY: Shape = Shape { name: "1 CPU, steady", smp: "1", steady: true, ..TWO };
 
 /// Two dies in one package, each with its own cache, like core complexes.
-pub const DIES: Shape = Shape {
+pub const TWO_DIES: Shape = Shape {
     name: "2 dies × 2 cores × 2 threads",
     smp: "8,sockets=1,dies=2,cores=2,threads=2",
     threads: 2,
@@ -195,7 +195,7 @@ impl Guest {
     /// # Errors
     /// As [`Guest::boot_once`].
     pub fn boot(
-        cargo: &Cargo,
+        cargo: &GuestFiles,
         kernel: &GuestKernel,
         shape: &Shape,
         folder: &str,
@@ -214,7 +214,7 @@ impl Guest {
     /// # Errors
     /// [`LabError`]; the console is then in the folder.
     pub fn boot_once(
-        cargo: &Cargo,
+        cargo: &GuestFiles,
         kernel: &GuestKernel,
         shape: &Shape,
         folder: &str,
@@ -386,7 +386,7 @@ impl Guest {
     ///
     /// # Errors
     /// [`LabError::Host`] if the console cannot be read.
-    pub(crate) fn was_upset(&self) -> Result<bool, LabError> {
+    pub(crate) fn has_int3_panic(&self) -> Result<bool, LabError> {
         let console = files::read(&format!("{}/console.txt", self.folder))?;
         let console = String::from_utf8_lossy(&console);
         Ok(console.contains("Kernel panic") && console.contains("Oops: int3"))

@@ -20,13 +20,13 @@ const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Programs of an instruction set.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct ProgramSource {
     pub(crate) isa: Isa,
     /// The folder that is their root: empty for this machine.
     root: String,
 }
 
-impl Origin {
+impl ProgramSource {
     /// The programs of this machine, or those of another instruction set; `packages` and the
     /// libraries that Pinfold is linked with are then downloaded into `cache`.
     pub(crate) fn open(isa: Option<Isa>, packages: &[&str], cache: &str) -> Result<Self, LabError> {

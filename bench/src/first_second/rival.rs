@@ -36,7 +36,8 @@ impl Bench {
         let known = SystemClock.now_ns();
         let first = self.times(pid, vcpu)?;
         for thread in &found.threads {
-            let planned = self.plan.single()?.thread(&thread.role).map(|planned| &planned.pus);
+            let planned =
+                self.plan.single_vnode()?.thread(&thread.role).map(|planned| &planned.pus);
             if thread.task.tid == vcpu {
                 self.look(pid, vcpu, &mut seen)?;
                 seen.ran_ns = self.times(pid, vcpu)?.run_ns as f64;

@@ -119,7 +119,7 @@ impl Bench {
 
     /// Writes that script, with the plan's masks.
     pub(super) fn write_script(&self) -> Result<(), Failure> {
-        let vnode = self.plan.single()?;
+        let vnode = self.plan.single_vnode()?;
         let masks = vnode.vcpus().map(|vcpu| vcpu.pus.to_string()).collect::<Vec<_>>().join(" ");
         let rest = vnode.thread(&Role::Emulator).ok_or("the plan lacks the emulator")?;
         let text = SCRIPT.replace("@MASKS@", &masks).replace("@REST@", &rest.pus.to_string());
@@ -148,7 +148,7 @@ impl Bench {
             let iothread = iothreads.iter().find(|iothread| iothread.thread == tid);
             let iothread = iothread.map(|iothread| Role::Iothread(iothread.id.clone()));
             let role = vcpu.or(iothread).unwrap_or(Role::Emulator);
-            let planned = self.plan.single()?.thread(&role).ok_or("the plan lacks a role")?;
+            let planned = self.plan.single_vnode()?.thread(&role).ok_or("the plan lacks a role")?;
             masks.push((tid, planned.pus.clone()));
         }
         Ok(masks)

@@ -98,7 +98,7 @@ pub(crate) enum Reverted {
 }
 
 /// Makes a change. A thread that is not in `seen` is first checked to be alive.
-pub(crate) fn take(
+pub(crate) fn apply_change(
     host: &dyn HostMut,
     seen: &LiveThreads,
     change: &Change,
@@ -122,7 +122,7 @@ pub(crate) fn take(
 }
 
 /// True for a change that the kernel completes some time after the request.
-pub(crate) fn comes_late(change: &Change) -> bool {
+pub(crate) fn is_asynchronous(change: &Change) -> bool {
     change.as_write_file().is_some_and(|(path, _)| kernel_file::comes_late(path))
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn restore_mask(
 }
 
 /// Original masks for tasks that were created in Pinfold's groups, derived from their ancestors.
-pub(crate) fn born_masks(
+pub(crate) fn masks_of_new_tasks(
     past: &UndoContext<'_>,
 ) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
     cgroup_procs::born_masks(past)
@@ -268,7 +268,7 @@ pub(crate) fn born_masks(
 
 /// Releases a thread that was created while the plan was active and inherited from a placed
 /// thread: of the process `main`, or of one that has ended.
-pub(crate) fn release_born(
+pub(crate) fn release_new_thread(
     past: &UndoContext<'_>,
     task: TaskId,
     main: Option<pinfold_model::Tid>,

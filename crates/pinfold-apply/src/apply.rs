@@ -19,7 +19,7 @@ use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{EarlierUndo, Journal, JournalError, Outcome};
-use crate::layers::{self, OtherPlacements, first_undo};
+use crate::other_placements::{self, OtherPlacements, first_undo};
 use crate::steps::{Planned, Request, all_steps, group_name};
 use crate::tasks::{LiveThreads, Target};
 use crate::undo::{drop_steps, undo};
@@ -122,7 +122,7 @@ pub fn apply(
             let group = run.applied.steps.iter().find_map(|step| created_name(step, &name));
             Ok(Applied { group, ..run.applied })
         }
-        Err(failure) => Err(failure.taken_back(host, journal)),
+        Err(failure) => Err(failure.roll_back(host, journal)),
     }
 }
 
@@ -139,7 +139,7 @@ pub fn take_steps(
     let mut run = Run::new(host, journal, observer, true);
     match run.apply_round(steps) {
         Ok(()) => Ok(run.applied),
-        Err(failure) => Err(failure.taken_back(host, journal)),
+        Err(failure) => Err(failure.roll_back(host, journal)),
     }
 }
 
@@ -201,7 +201,7 @@ impl From<crate::JournalError> for Failure {
 }
 
 impl Failure {
-    fn taken_back(self, host: &dyn HostMut, journal: &mut Journal<'_>) -> ApplyError {
+    fn roll_back(self, host: &dyn HostMut, journal: &mut Journal<'_>) -> ApplyError {
         if let Failure::Abandoned { index } = self {
             return ApplyError::Abandoned { index };
         }
@@ -424,11 +424,12 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             if first_undo(self.journal.record(), &step.undo).is_some() {
                 continue;
             }
-            let earlier = if layers::is_shared(step, &self.journal.record().header.threads) {
-                self.others()?.earlier(step)
-            } else {
-                self.narrowing(hierarchy, step, &online)?.into_iter().collect()
-            };
+            let earlier =
+                if other_placements::is_shared(step, &self.journal.record().header.threads) {
+                    self.others()?.earlier(step)
+                } else {
+                    self.narrowing(hierarchy, step, &online)?.into_iter().collect()
+                };
             if !earlier.is_empty() {
                 all.resize(place, Vec::new());
                 all.push(earlier);
@@ -467,7 +468,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         step: &Step,
     ) -> Result<(), Failure> {
         let refused = |source| Failure::Refused { index, step: Box::new(step.clone()), source };
-        let taken = actuators::take(self.host, seen, &step.change).map_err(refused)?;
+        let taken = actuators::apply_change(self.host, seen, &step.change).map_err(refused)?;
         self.report(Point::AfterChange, index, step)?;
         if matches!(step.change, Change::MovePages { .. }) {
             self.settled.insert(change_key(&step.change));
@@ -524,7 +525,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     fn read_back(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<ReadBack, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
         for _ in 0..actuators::LATE_LOOKS {
-            if !matches!(shown, ReadBack::Given { .. }) || !actuators::comes_late(change) {
+            if !matches!(shown, ReadBack::Given { .. }) || !actuators::is_asynchronous(change) {
                 break;
             }
             self.journal.clock().sleep_ns(actuators::LATE_PAUSE_NS);

@@ -141,7 +141,7 @@ impl Cpusets {
         for (group, is_ancestor) in lineage.iter().rev().zip((0..).map(|depth| depth > 0)) {
             let takes_tasks = self.version() == Version::V1
                 || !is_ancestor
-                || tasks::unless_gone(host.read(&paths::cgroup_subtree_control(group)))?
+                || tasks::ignore_gone(host.read(&paths::cgroup_subtree_control(group)))?
                     .is_some_and(|controllers| controllers.trim_ascii().is_empty());
             if host.exists(group) && takes_tasks {
                 return Ok(group.clone());
@@ -217,7 +217,7 @@ impl Cpusets {
         let Some(group) = self.group_of(host, tid)? else {
             return tasks::confirm_ended(host, tid).map(|()| None);
         };
-        let shown = tasks::unless_gone(self.effective(host, &group))?;
+        let shown = tasks::ignore_gone(self.effective(host, &group))?;
         if shown.is_none() {
             // The group may have been removed together with its last thread.
             tasks::confirm_ended(host, tid)?;

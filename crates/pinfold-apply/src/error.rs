@@ -16,7 +16,7 @@ use crate::undo_report::UndoReport;
 pub enum Refusal {
     /// The plan does not place exactly one vnode.
     #[error("{0}")]
-    NotSingle(#[from] pinfold_model::NotSingle),
+    NotSingle(#[from] pinfold_model::NotSingleVnode),
     /// The plan leaves no CPU to the host.
     #[error("the plan leaves the host no CPU for its own tasks")]
     NoHousekeeping,

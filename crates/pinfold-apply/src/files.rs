@@ -24,7 +24,7 @@ pub(crate) trait Files {
 
 impl<H: Host + ?Sized> Files for H {
     fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
-        tasks::unless_gone(self.read(path))
+        tasks::ignore_gone(self.read(path))
     }
 
     fn read_required(&self, path: &str) -> Result<Vec<u8>, HostError> {
@@ -32,7 +32,7 @@ impl<H: Host + ?Sized> Files for H {
     }
 
     fn names(&self, path: &str) -> Result<Vec<String>, HostError> {
-        Ok(tasks::unless_gone(self.list(path))?.unwrap_or_default())
+        Ok(tasks::ignore_gone(self.list(path))?.unwrap_or_default())
     }
 
     fn exists(&self, path: &str) -> bool {

@@ -16,13 +16,13 @@ use std::convert::Infallible;
 use pinfold_host::mountinfo::{self, ControllerMount};
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, proc_status, process};
-use pinfold_model::{CpuSet, KeptFile, Policy, Setting, TaskId, TaskState, Tid, Undo};
+use pinfold_model::{CpuSet, Policy, Setting, SettingsFile, TaskId, TaskState, Tid, Undo};
 
 use crate::cpusets::{self, CPUSET, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::files::Files;
 use crate::journal::Record;
-use crate::layers::OtherPlacements;
+use crate::other_placements::OtherPlacements;
 use crate::tasks::{self, Target};
 
 /// The values of one host at one time, as far as they were needed.
@@ -246,7 +246,7 @@ impl HostState<'_> {
 
     /// The mask of a thread.
     pub(crate) fn mask(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
-        self.known.masks.about(&tid, || tasks::unless_gone(self.host.affinity(tid)))
+        self.known.masks.about(&tid, || tasks::ignore_gone(self.host.affinity(tid)))
     }
 
     /// The mask that undo restores. That of a thread that may run on its whole cpuset is all CPUs:
@@ -275,7 +275,7 @@ impl HostState<'_> {
 
     /// The policy of a thread.
     pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
-        self.known.policies.about(&tid, || tasks::unless_gone(self.host.policy(tid)))
+        self.known.policies.about(&tid, || tasks::ignore_gone(self.host.policy(tid)))
     }
 
     /// The threads of a process in ascending order; empty if it has ended.
@@ -316,7 +316,7 @@ impl HostState<'_> {
             return self.required_cpu_list(&paths::cpu_online()).map(Some);
         };
         if let Some(group) = cpusets.group_of(self, tid)?
-            && let Some(allowed) = tasks::unless_gone(cpusets.effective(self, &group))?
+            && let Some(allowed) = tasks::ignore_gone(cpusets.effective(self, &group))?
         {
             return Ok(Some(allowed));
         }
@@ -329,11 +329,11 @@ impl HostState<'_> {
 impl HostState<'_> {
     /// The value, if the object exists, or `None` for an object that has no such value.
     pub(crate) fn setting(&self, setting: &Setting) -> Result<Option<Option<String>>, HostError> {
-        self.known.settings.about(setting, || tasks::unless_gone(self.host.setting(setting)))
+        self.known.settings.about(setting, || tasks::ignore_gone(self.host.setting(setting)))
     }
 
     /// The files in which the managing program stores the setting.
-    pub(crate) fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    pub(crate) fn setting_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         self.host.setting_files(setting)
     }
 

@@ -38,7 +38,7 @@ pub(crate) use storage::Storage;
 
 pub use self::lost::{LostPlacement, LostReason};
 use self::marks::{Mark, Marks};
-use crate::layers::OtherPlacements;
+use crate::other_placements::OtherPlacements;
 use crate::tasks::{self, Target};
 
 /// Number of ended journals that are kept for the reader. Older ones are removed once there are

@@ -24,10 +24,9 @@ mod error;
 mod files;
 mod host_state;
 mod journal;
-mod knobs;
-mod layers;
 mod missing_cgroups;
 pub mod order;
+mod other_placements;
 pub mod page_tables;
 mod recorded_pins;
 mod release;
@@ -37,6 +36,7 @@ mod rt_watchdog;
 mod status;
 mod steps;
 mod tasks;
+mod tunable_status;
 mod undo;
 mod undo_report;
 mod watch;
@@ -52,14 +52,14 @@ pub use journal::{
     LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, active_journals,
     lost_placements, remove_void_marks, void_marks,
 };
-pub use knobs::{TunableStatus, knobs};
 pub use missing_cgroups::find_vanished;
 pub use resctrl_monitor::{Counter, read_counters};
 pub use reset::reset_masks;
-pub use rt_watchdog::{DemotedThread, real_time_priority, take_rights};
+pub use rt_watchdog::{DemotedThread, demote_real_time_threads, real_time_priority};
 pub use status::{ForeignTask, RoleStatus, Status, status};
-pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_beside};
+pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_with_journals};
 pub use tasks::{ManagedSetting, RecordedPin, Rules, Target};
+pub use tunable_status::{TunableStatus, read_tunables};
 pub use undo::{undo, undo_observed};
 pub use undo_report::UndoReport;
 pub use watch::{

@@ -24,7 +24,7 @@ pub struct Move {
 
 /// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum MoveAction {
     /// Make the move with this index.
     Go(usize),
     /// First move its task to these housekeeping CPUs, because the moves wait for each other.
@@ -36,10 +36,10 @@ pub enum Turn {
 /// If every housekeeping CPU is itself left or entered, a circle cannot be broken: then a move of
 /// it is made although another task is still on the CPU.
 #[must_use]
-pub fn turns(moves: &[Move], housekeeping: &CpuSet) -> Vec<Turn> {
+pub fn order_moves(moves: &[Move], housekeeping: &CpuSet) -> Vec<MoveAction> {
     // Most plans narrow the masks of many threads that may use every CPU.
     if moves.iter().all(|one| one.after.is_subset(&one.before)) {
-        return (0..moves.len()).map(Turn::Go).collect();
+        return (0..moves.len()).map(MoveAction::Go).collect();
     }
     let mut queue = Queue::new(moves, housekeeping);
     let mut turns = Vec::new();
@@ -107,11 +107,11 @@ impl<'m> Queue<'m> {
         before.copied().filter(|other| *other != index).collect()
     }
 
-    fn next(&self) -> Option<Turn> {
+    fn next(&self) -> Option<MoveAction> {
         let mut pending = self.pending.iter().copied();
         let first = *self.pending.first()?;
         if let Some(free) = pending.find(|index| self.waits[*index].is_empty()) {
-            return Some(Turn::Go(free));
+            return Some(MoveAction::Go(free));
         }
         // Each one waits for another: the path from the first one leads into a circle. No move waits
         // for one that is parked, so the one that is met twice is not.
@@ -120,23 +120,23 @@ impl<'m> Queue<'m> {
             at = self.waits[at].first().copied().unwrap_or(first);
         }
         let parking = Some(&self.parking).filter(|parking| !parking.is_empty());
-        Some(parking.map_or(Turn::Go(at), |parking| Turn::Park(at, parking.clone())))
+        Some(parking.map_or(MoveAction::Go(at), |parking| MoveAction::Park(at, parking.clone())))
     }
 
-    fn take(&mut self, turn: &Turn) {
+    fn take(&mut self, turn: &MoveAction) {
         let (index, mask) = match turn {
-            Turn::Go(index) => (*index, &self.moves[*index].after),
-            Turn::Park(index, parking) => (*index, parking),
+            MoveAction::Go(index) => (*index, &self.moves[*index].after),
+            MoveAction::Park(index, parking) => (*index, parking),
         };
         self.masks[index].clone_from(mask);
         for waits in &mut self.waits {
             waits.remove(&index);
         }
         match turn {
-            Turn::Go(_) => {
+            MoveAction::Go(_) => {
                 self.pending.remove(&index);
             }
-            Turn::Park(..) => self.waits[index] = self.waits_of(index, &self.leavers()),
+            MoveAction::Park(..) => self.waits[index] = self.waits_of(index, &self.leavers()),
         }
     }
 }
@@ -172,10 +172,10 @@ pub(crate) fn in_order<E>(
             continue;
         }
         let mut run = run.to_vec();
-        for turn in turns(&moves, housekeeping) {
+        for turn in order_moves(&moves, housekeeping) {
             match turn {
-                Turn::Go(index) => ordered.push(run[index].clone()),
-                Turn::Park(index, parking) => ordered.push(park(&mut run[index], &parking)),
+                MoveAction::Go(index) => ordered.push(run[index].clone()),
+                MoveAction::Park(index, parking) => ordered.push(park(&mut run[index], &parking)),
             }
         }
     }

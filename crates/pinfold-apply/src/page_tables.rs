@@ -170,11 +170,11 @@ impl fmt::Display for TableGrowth {
 /// # Errors
 /// [`HostError`] if a node's `meminfo` cannot be read.
 pub fn of_host(host: &dyn Host) -> Result<Vec<NodeTables>, HostError> {
-    let online = tasks::unless_gone(cpusets::list(host, &paths::node_online()))?;
+    let online = tasks::ignore_gone(cpusets::list(host, &paths::node_online()))?;
     let mut tables = Vec::new();
     for node in online.as_ref().map(CpuSet::iter).into_iter().flatten().map(|node| NodeId(node.0)) {
         let path = paths::node_file(node, "meminfo");
-        let Some(text) = tasks::unless_gone(host.read_text(&path))? else { continue };
+        let Some(text) = tasks::ignore_gone(host.read_text(&path))? else { continue };
         let found = node_meminfo::page_tables(&text).map_err(|error| error.at(&path))?;
         let node_meminfo::PageTables { first_kib, second_kib } = found;
         tables.push(NodeTables { node, first_kib, second_kib });
@@ -188,7 +188,7 @@ pub fn of_host(host: &dyn Host) -> Result<Vec<NodeTables>, HostError> {
 /// [`HostError`] if its status cannot be read.
 pub fn of_process(host: &dyn Host, pid: Tid) -> Result<Option<Option<u64>>, HostError> {
     let path = paths::process_status(pid);
-    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let Some(text) = tasks::ignore_gone(host.read_text(&path))? else { return Ok(None) };
     proc_status::page_tables_kib(&text).map(Some).map_err(|error| error.at(&path))
 }
 
@@ -218,7 +218,7 @@ fn of_group(host: &dyn Host, pid: Tid) -> Result<Option<Vec<NodeTables>>, HostEr
         return Ok(None);
     }
     let path = paths::memory_numa_stat(&group);
-    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let Some(text) = tasks::ignore_gone(host.read_text(&path))? else { return Ok(None) };
     let row = |name| memory_numa_stat::row(&text, name).map_err(|error| error.at(&path));
     let Some(first) = row("pagetables")? else { return Ok(None) };
     let second = row("sec_pagetables")?;
@@ -238,7 +238,7 @@ fn v2_group(host: &dyn Host, pid: Tid) -> Result<Option<(String, String)>, HostE
     let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     let Some(mount) = mountinfo::v2_mount(&mounts) else { return Ok(None) };
     let path = paths::process_cgroup(pid);
-    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let Some(text) = tasks::ignore_gone(host.read_text(&path))? else { return Ok(None) };
     let memberships = proc_cgroup::parse(&text).map_err(|error| error.at(&path))?;
     Ok(mount
         .group_dir("/")
@@ -262,7 +262,7 @@ fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
                 return Ok(false);
             }
         }
-        let names = tasks::unless_gone(host.list(&group))?.unwrap_or_default();
+        let names = tasks::ignore_gone(host.list(&group))?.unwrap_or_default();
         let below = names.iter().map(|name| paths::cgroup_file(&group, name));
         groups.extend(below.filter(|path| host.exists(&paths::cgroup_procs(path))));
     }

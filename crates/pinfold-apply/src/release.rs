@@ -35,13 +35,13 @@ type Created = (TaskId, Option<Tid>);
 pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut UndoReport) {
     let mut placed = record.header.threads.clone();
     placed.extend(past.masked_tasks());
-    match until_rest(
+    match repeat_until_quiet(
         &|| find_created(past, record, &placed, &record.header.threads),
-        &|(task, main): &Created| actuators::release_born(past, *task, *main),
+        &|(task, main): &Created| actuators::release_new_thread(past, *task, *main),
         report,
     ) {
         Ok(Rest::Yes | Rest::Probably) => {}
-        Ok(Rest::No(left)) => report.failed.push(restless(past, &left)),
+        Ok(Rest::No(left)) => report.failed.push(report_unreleased(past, &left)),
         Err(error) => report.fail("what new threads inherited", &error),
     }
     if !past.masks_survive {
@@ -57,10 +57,10 @@ pub(crate) fn release_members(past: &UndoContext<'_>, record: &Record, report: &
         return;
     }
     let list = || members(past, record, &groups);
-    let release = |(task, main): &Created| actuators::release_born(past, *task, *main);
+    let release = |(task, main): &Created| actuators::release_new_thread(past, *task, *main);
     let freezers: Vec<Freezer> =
         groups.iter().filter_map(|group| Freezer::new(past, group)).collect();
-    let left = match until_rest(&list, &release, report) {
+    let left = match repeat_until_quiet(&list, &release, report) {
         Ok(Rest::Yes) => return,
         Ok(Rest::Probably) if freezers.is_empty() => return,
         Ok(Rest::Probably) => Vec::new(),
@@ -68,19 +68,19 @@ pub(crate) fn release_members(past: &UndoContext<'_>, record: &Record, report: &
         Err(error) => return report.fail("what new processes inherited", &error),
     };
     if freezers.is_empty() {
-        report.failed.push(restless(past, &left));
+        report.failed.push(report_unreleased(past, &left));
         return;
     }
     let frozen: Result<Vec<()>, HostError> =
         freezers.iter().map(|freezer| freezer.freeze(past)).collect();
-    let rest = frozen.and_then(|_| until_rest(&list, &release, report));
+    let rest = frozen.and_then(|_| repeat_until_quiet(&list, &release, report));
     // A group that remains frozen after a kill is thawed by the next undo, which moves its tasks
     // out.
     let thawed: Result<Vec<()>, HostError> =
         freezers.iter().map(|freezer| freezer.thaw(past)).collect();
     match rest.and_then(|rest| thawed.map(|_| rest)) {
         Ok(Rest::Yes | Rest::Probably) => {}
-        Ok(Rest::No(left)) => report.failed.push(restless(past, &left)),
+        Ok(Rest::No(left)) => report.failed.push(report_unreleased(past, &left)),
         Err(error) => report.fail("what new processes inherited", &error),
     }
 }
@@ -95,7 +95,7 @@ enum Rest {
     No(Vec<TaskId>),
 }
 
-fn until_rest(
+fn repeat_until_quiet(
     list: &dyn Fn() -> Result<Vec<Created>, HostError>,
     release: &dyn Fn(&Created) -> Vec<Result<Reverted, HostError>>,
     report: &mut UndoReport,
@@ -129,7 +129,7 @@ fn until_rest(
     Ok(Rest::No(released))
 }
 
-fn restless(past: &UndoContext<'_>, left: &[TaskId]) -> Finding {
+fn report_unreleased(past: &UndoContext<'_>, left: &[TaskId]) -> Finding {
     let names: Vec<String> = left
         .iter()
         .take(NAMED)

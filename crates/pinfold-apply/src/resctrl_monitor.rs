@@ -35,10 +35,10 @@ pub fn read_counters(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, H
     };
     let folder = paths::resctrl_file(group, "mon_data");
     let mut counters = Vec::new();
-    for domain in tasks::unless_gone(host.list(&folder))?.unwrap_or_default() {
+    for domain in tasks::ignore_gone(host.list(&folder))?.unwrap_or_default() {
         let folder = paths::resctrl_file(&folder, &domain);
-        for name in tasks::unless_gone(host.list(&folder))?.unwrap_or_default() {
-            let text = tasks::unless_gone(host.read_text(&paths::resctrl_file(&folder, &name)))?;
+        for name in tasks::ignore_gone(host.list(&folder))?.unwrap_or_default() {
+            let text = tasks::ignore_gone(host.read_text(&paths::resctrl_file(&folder, &name)))?;
             let bytes = text.and_then(|text| text.trim().parse().ok());
             counters.push(Counter { name: format!("{domain}/{name}"), bytes });
         }

@@ -48,9 +48,9 @@ fn widen(host: &dyn HostMut, cpusets: Option<&Cpusets>, pid: Tid) -> Result<usiz
     let mut changed = 0;
     for tid in tasks::threads_of(host, pid)? {
         let Some(all) = actuators::allowed_cpus(host, cpusets, tid)? else { continue };
-        let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+        let Some(mask) = tasks::ignore_gone(host.affinity(tid))? else { continue };
         if mask != all {
-            changed += usize::from(tasks::unless_gone(host.set_affinity(tid, &all))?.is_some());
+            changed += usize::from(tasks::ignore_gone(host.set_affinity(tid, &all))?.is_some());
         }
     }
     Ok(changed)

@@ -36,7 +36,10 @@ pub fn real_time_priority(plan: &Plan) -> Option<u8> {
 ///
 /// # Errors
 /// [`HostError`] of the first thread that could not be changed; all others were tried.
-pub fn take_rights(host: &dyn HostMut, record: &Record) -> Result<Vec<DemotedThread>, HostError> {
+pub fn demote_real_time_threads(
+    host: &dyn HostMut,
+    record: &Record,
+) -> Result<Vec<DemotedThread>, HostError> {
     let mut former: BTreeMap<TaskId, Policy> = BTreeMap::new();
     for (_, step) in record.steps() {
         if let Undo::SetPolicy { task, original } = &step.undo {
@@ -74,11 +77,11 @@ fn demote(
         None if before.contains(&task) => return Ok(None),
         None => Policy::default(),
     };
-    let Some(from) = tasks::unless_gone(host.policy(tid))? else { return Ok(None) };
+    let Some(from) = tasks::ignore_gone(host.policy(tid))? else { return Ok(None) };
     if priority(from).is_none() || from == to {
         return Ok(None);
     }
-    let set = tasks::unless_gone(host.set_policy(tid, to))?;
+    let set = tasks::ignore_gone(host.set_policy(tid, to))?;
     Ok(set.map(|()| DemotedThread { task, from, to }))
 }
 

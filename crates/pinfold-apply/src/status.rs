@@ -105,7 +105,7 @@ pub fn status(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Status, H
             if own.contains(&tid) {
                 continue;
             }
-            let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+            let Some(mask) = tasks::ignore_gone(host.affinity(tid))? else { continue };
             let pus = mask.intersection(&plan.exclusive);
             if pus.is_empty() {
                 continue;
@@ -144,7 +144,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
             "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
         }
     };
-    let runtime = tasks::unless_gone(host.read_text(&throttle_path()))?;
+    let runtime = tasks::ignore_gone(host.read_text(&throttle_path()))?;
     let off = throttle_that_is_off(runtime).map(|finding| finding.with_hint(hint));
     Ok(off.into_iter().collect())
 }
@@ -155,7 +155,7 @@ pub(crate) fn health(
     plan: &Plan,
     target: &Target,
 ) -> Result<Vec<Finding>, HostError> {
-    let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
+    let online = tasks::ignore_gone(cpusets::list(host, &paths::cpu_online()))?;
     let mut findings = online.map_or_else(Vec::new, |online| missing_pus(&online, plan));
     if !plan.tuning.has(&partition::TUNABLE) {
         return Ok(findings);
@@ -168,7 +168,7 @@ pub(crate) fn health(
         let Some(group) = cpusets.group_of(host, tid)? else { continue };
         if group.rsplit('/').next() == Some(name.as_str()) {
             let path = paths::cpuset_partition(&group);
-            let shown = tasks::unless_gone(host.read(&path))?;
+            let shown = tasks::ignore_gone(host.read(&path))?;
             findings.extend(shown.and_then(|shown| partition_fault(&path, &shown)));
             break;
         }
@@ -221,8 +221,8 @@ fn role_status(
     let planned = plan.vnodes.first().and_then(|vnode| vnode.thread(role));
     let Some(thread) = planned else { return Ok(None) };
     let alive = tasks::is_alive(host, task)?;
-    let found = if alive { tasks::unless_gone(host.affinity(task.tid))? } else { None };
-    let found_policy = if alive { tasks::unless_gone(host.policy(task.tid))? } else { None };
+    let found = if alive { tasks::ignore_gone(host.affinity(task.tid))? } else { None };
+    let found_policy = if alive { tasks::ignore_gone(host.policy(task.tid))? } else { None };
     let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
     let pus = plan.moved_to(task).unwrap_or(&thread.pus);
     let planned = (!is_stray(plan, role)).then(|| pus.clone());

@@ -33,14 +33,14 @@ use crate::cpusets::Hierarchy;
 use crate::error::{ApplyError, Refusal};
 use crate::host_state::HostState;
 use crate::journal::Journals;
-use crate::layers::OtherPlacements;
 use crate::order;
+use crate::other_placements::OtherPlacements;
 use crate::tasks::{Rules, Target};
 pub(crate) use partition::name as partition_name;
 pub(crate) use real_time::{throttle_path, throttle_that_is_off};
-use step_builder::{Ask, StepBuilder};
+use step_builder::{ManagerQuery, StepBuilder};
 pub(crate) use tuning::hotplug::missing as missing_pus;
-pub(crate) use tuning::irqs::{numbers_of as irqs_of, off_exclusive as irqs_off_exclusive};
+pub(crate) use tuning::irqs::{find_irqs_to_move as irqs_off_exclusive, numbers_of as irqs_of};
 
 /// The steps that apply a plan, and what cannot be done as requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,23 +113,23 @@ pub fn group_name(vm: TaskId) -> String {
 /// [`ApplyError::Refused`] if the plan must not or cannot be applied here, [`ApplyError::VmGone`],
 /// [`ApplyError::Host`] if the host cannot be read.
 pub fn plan_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Planned, ApplyError> {
-    steps_next_to(host, plan, target, &OtherPlacements::default())
+    plan_steps_with_placements(host, plan, target, &OtherPlacements::default())
 }
 
 /// The steps that [`crate::apply`] would execute now, next to the placements of these journals.
 ///
 /// # Errors
 /// As [`plan_steps`]; [`ApplyError::Journal`] if the journals cannot be listed.
-pub fn plan_steps_beside(
+pub fn plan_steps_with_journals(
     host: &dyn Host,
     plan: &Plan,
     target: &Target,
     journals: &Journals<'_>,
 ) -> Result<Planned, ApplyError> {
-    steps_next_to(host, plan, target, &journals.active_but(host, None)?)
+    plan_steps_with_placements(host, plan, target, &journals.active_but(host, None)?)
 }
 
-fn steps_next_to(
+fn plan_steps_with_placements(
     host: &dyn Host,
     plan: &Plan,
     target: &Target,
@@ -152,7 +152,7 @@ pub fn online_steps(host: &dyn Host, plan: &Plan, target: &Target) -> Result<Pla
     let hierarchy = Hierarchy::read(host);
     let state = HostState::read(host, &hierarchy, target)?;
     let mut builder = StepBuilder::new(&state, &request);
-    tuning::hotplug::bring(&mut builder)?;
+    tuning::hotplug::bring_cpus_online(&mut builder)?;
     Ok(builder.finish())
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn unordered_steps(
 ) -> Result<Planned, ApplyError> {
     let mut builder = StepBuilder::new(state, request);
     not_applied(&mut builder);
-    tuning::hotplug::bring(&mut builder)?;
+    tuning::hotplug::bring_cpus_online(&mut builder)?;
     match request.plan.isolation {
         IsolationScope::None => {}
         IsolationScope::Own => isolate_own::confine(&mut builder)?,
@@ -184,9 +184,9 @@ pub(crate) fn unordered_steps(
             Version::V2 => isolate_host_v2::confine(&mut builder)?,
         },
     }
-    threads::place(&mut builder, Ask::Always)?;
+    threads::place(&mut builder, ManagerQuery::Always)?;
     for kept in request.target.kept.iter().filter(|kept| !matches!(kept.rules, Rules::Masks(_))) {
-        builder.setting(kept, &[], &[], Ask::Always)?;
+        builder.setting(kept, &[], &[], ManagerQuery::Always)?;
     }
     tuning::set(&mut builder)?;
     partition::make(&mut builder)?;
@@ -207,7 +207,7 @@ pub(crate) fn plan_threads(
     let state = HostState::read(host, &hierarchy, target)?;
     let mut builder = StepBuilder::new(&state, &request);
     partition::sort(&mut builder)?;
-    threads::place(&mut builder, Ask::WhenMasksDiffer)?;
+    threads::place(&mut builder, ManagerQuery::WhenMasksDiffer)?;
     let mut planned = builder.finish();
     planned.steps =
         order::in_order(planned.steps, &request.parking(), |task| state.mask(task.tid))?;
@@ -217,7 +217,7 @@ pub(crate) fn plan_threads(
 /// Adds findings about the parts of the plan that no step applies.
 fn not_applied(builder: &mut StepBuilder<'_>) {
     if builder.vnode.speed != Speed::FULL {
-        builder.find(Finding::warning("plan", "apply does not set the speed of the plan"));
+        builder.add_finding(Finding::warning("plan", "apply does not set the speed of the plan"));
     }
 }
 
@@ -244,7 +244,7 @@ fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
 
 /// Checks that apply to every plan, whatever its source. Returns the vnode that it places.
 fn check<'p>(plan: &'p Plan, target: &Target) -> Result<&'p VnodePlan, Refusal> {
-    let vnode = plan.single()?;
+    let vnode = plan.single_vnode()?;
     if plan.housekeeping.is_empty() {
         return Err(Refusal::NoHousekeeping);
     }

@@ -282,7 +282,7 @@ pub(crate) fn numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<Tid> {
 }
 
 /// The result of a host call, `None` if the task has ended meanwhile.
-pub(crate) fn unless_gone<T>(answer: Result<T, HostError>) -> Result<Option<T>, HostError> {
+pub(crate) fn ignore_gone<T>(answer: Result<T, HostError>) -> Result<Option<T>, HostError> {
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.is_gone() => Ok(None),

@@ -18,8 +18,8 @@ use crate::actuators::{self, Reverted, UndoContext};
 use crate::apply::affected_tasks;
 use crate::cpusets::{self, Hierarchy};
 use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record};
-use crate::layers::OtherPlacements;
 use crate::missing_cgroups::find_vanished;
+use crate::other_placements::OtherPlacements;
 use crate::release;
 use crate::tasks;
 use crate::undo_report::UndoReport;
@@ -88,7 +88,7 @@ pub fn undo_observed(
         Ok(found) => report.vanished = found,
         Err(error) => report.fail("what has vanished", &error),
     }
-    note_born(host, journal, &mut report);
+    journal_new_masks(host, journal, &mut report);
     let others = journal.others(host).unwrap_or_else(|error| {
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
@@ -129,7 +129,7 @@ pub(crate) fn drop_steps(
     indices: &BTreeSet<usize>,
 ) -> UndoReport {
     let mut report = UndoReport::default();
-    note_born(host, journal, &mut report);
+    journal_new_masks(host, journal, &mut report);
     let others = journal.others(host).unwrap_or_else(|error| {
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
@@ -212,11 +212,11 @@ fn revert_one(
 /// Before Linux 6.2 moving a task overwrites its mask, and no step records the masks of tasks that
 /// were created in Pinfold's groups. Their inherited masks are journalled before they are moved
 /// out, so that an undo that is killed after that can be completed.
-fn note_born(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
+fn journal_new_masks(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
     let masks = match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) if past.masks_survive => return,
-        Ok(past) => actuators::born_masks(&past),
+        Ok(past) => actuators::masks_of_new_tasks(&past),
         Err(error) => Err(error),
     };
     match masks {

@@ -26,10 +26,10 @@ use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
-use crate::knobs::{self, TunableStatus};
-use crate::layers::first_undo;
+use crate::other_placements::first_undo;
 use crate::status::health;
 use crate::tasks::{self, LiveThreads, Target};
+use crate::tunable_status::{self, TunableStatus};
 use attribution::LikelyCause;
 use back_ends::BackEnds;
 use change::Changes;
@@ -280,7 +280,7 @@ impl Watcher {
 
     /// True if a new plan takes over where the owner moved threads.
     #[must_use]
-    pub fn adopts_moves(&self) -> bool {
+    pub fn follows_owner(&self) -> bool {
         self.on_drift != OnDrift::Report
     }
 
@@ -329,9 +329,9 @@ impl Watcher {
         roles: &mut dyn Roles,
         extent: Extent,
     ) -> Result<Vec<WatchEvent>, ApplyError> {
-        match self.glance(host, extent)? {
+        match self.quick_check(host, extent)? {
             QuickCheck::Quiet => Ok(Vec::new()),
-            QuickCheck::Look => self.put_right(host, journal, roles),
+            QuickCheck::Look => self.repair_drift(host, journal, roles),
             QuickCheck::Ended => Ok(vec![WatchEvent::Ended]),
         }
     }
@@ -341,7 +341,11 @@ impl Watcher {
     ///
     /// # Errors
     /// [`ApplyError::Host`] if the host cannot be read.
-    pub fn glance(&mut self, host: &dyn Host, extent: Extent) -> Result<QuickCheck, ApplyError> {
+    pub fn quick_check(
+        &mut self,
+        host: &dyn Host,
+        extent: Extent,
+    ) -> Result<QuickCheck, ApplyError> {
         if self.ended {
             return Ok(QuickCheck::Quiet);
         }
@@ -373,7 +377,7 @@ impl Watcher {
     ///
     /// # Errors
     /// As [`Watcher::tick`].
-    pub fn put_right(
+    pub fn repair_drift(
         &mut self,
         host: &dyn HostMut,
         journal: &mut Journal<'_>,
@@ -396,7 +400,7 @@ impl Watcher {
     }
 
     fn count(&self, host: &dyn Host) -> Result<Option<u64>, ApplyError> {
-        Ok(tasks::unless_gone(host.link_count(&paths::task_dir(self.target.pid)))?)
+        Ok(tasks::ignore_gone(host.link_count(&paths::task_dir(self.target.pid)))?)
     }
 
     fn end(&mut self) -> Vec<WatchEvent> {
@@ -415,7 +419,7 @@ impl Watcher {
             })
         }) && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.reported)
             && self.knobs.iter().all(|knob| {
-                let now = tasks::unless_gone(host.read_text(&knob.path));
+                let now = tasks::ignore_gone(host.read_text(&knob.path));
                 now.is_ok_and(|now| now.as_deref().map(str::trim) == knob.found.as_deref())
             })
     }
@@ -428,12 +432,12 @@ impl Watcher {
         record: &Record,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
-        self.knobs = knobs::knobs(host, record)?;
+        self.knobs = tunable_status::read_tunables(host, record)?;
         if self.knobs.iter().all(|knob| knob.ok) {
             self.reported_knobs.clear();
             return Ok(());
         }
-        let now = knobs::find_drift(host, record)?;
+        let now = tunable_status::find_drift(host, record)?;
         let new = now.iter().filter(|finding| !self.reported_knobs.contains(finding));
         events.extend(new.cloned().map(WatchEvent::Finding));
         self.reported_knobs = now;
@@ -463,9 +467,9 @@ impl Watcher {
         let named = self.target.threads.iter().map(|(task, _)| task.tid);
         let mut state = Vec::new();
         for tid in named.chain(present.iter().copied()).collect::<BTreeSet<Tid>>() {
-            let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+            let Some(mask) = tasks::ignore_gone(host.affinity(tid))? else { continue };
             let policy = if has_policies {
-                match tasks::unless_gone(host.policy(tid))? {
+                match tasks::ignore_gone(host.policy(tid))? {
                     Some(policy) => Some(policy),
                     None => continue,
                 }
@@ -517,7 +521,7 @@ impl Watcher {
         // While a thread is not as planned or its role is unknown, the next check reads all
         // threads.
         self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
-        let online = tasks::unless_gone(cpusets::list(host, &paths::cpu_online()))?;
+        let online = tasks::ignore_gone(cpusets::list(host, &paths::cpu_online()))?;
         self.changes.update(&self.plan, &self.target, &present, online.as_ref());
         let drifted: BTreeSet<TaskId> = steps.iter().filter_map(|one| task_of(&one.step)).collect();
         self.changes.forget_moves_but_of(&drifted);
@@ -764,7 +768,9 @@ fn task_of(step: &Step) -> Option<TaskId> {
 
 /// Executes a step and reads it back; false if the thread has ended.
 fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<bool, String> {
-    match actuators::take(host, &LiveThreads::default(), &step.change).map_err(with_cause)? {
+    match actuators::apply_change(host, &LiveThreads::default(), &step.change)
+        .map_err(with_cause)?
+    {
         ChangeOutcome::Gone => return Ok(false),
         ChangeOutcome::Refused { error, .. } => return Err(with_cause(error)),
         ChangeOutcome::Done(_) => {}

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use pinfold_host::{Host, SnapshotHost, paths};
 use pinfold_model::{CpuSet, Finding, Severity};
 
-use crate::claim::{OwnerSort, Source};
-use crate::map::Claims;
+use crate::claim::{OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::schema;
 
 /// The text of the entry of a capture with these claims: without names, paths and process IDs.
@@ -20,7 +20,8 @@ pub fn for_capture(claims: &Claims, online: &CpuSet) -> String {
     let mut numbers: BTreeMap<(&str, String), usize> = BTreeMap::new();
     for claim in &mut named.known {
         let owner = &mut claim.owner;
-        let is_plain = owner.kind.sort == OwnerSort::Configuration || owner.kind.noun.is_empty();
+        let is_plain =
+            owner.kind.sort == OwnerCategory::Configuration || owner.kind.noun.is_empty();
         let identity = format!("{} {:?} {:?}", owner.name, owner.process, owner.journal);
         let next = numbers.keys().filter(|(kind, _)| *kind == owner.kind.name).count() + 1;
         let number = *numbers.entry((owner.kind.name, identity)).or_insert(next);

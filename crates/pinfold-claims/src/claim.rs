@@ -39,7 +39,7 @@ impl Exclusivity {
 
 /// What an owner of CPUs is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OwnerSort {
+pub enum OwnerCategory {
     /// A virtual machine or a process group with a placement.
     Machine,
     /// A program whose threads use the CPUs.
@@ -60,7 +60,7 @@ pub struct Kind {
     /// What an owner of this kind is called after its name; empty if the name is enough.
     pub noun: &'static str,
     /// What its owners are.
-    pub sort: OwnerSort,
+    pub sort: OwnerCategory,
 }
 
 impl PartialEq for Kind {

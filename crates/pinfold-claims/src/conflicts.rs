@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan};
 
-use crate::claim::{Claim, Exclusivity, Owner, OwnerSort, Source};
-use crate::map::{ByCpu, Claims};
+use crate::claim::{Claim, Exclusivity, Owner, OwnerCategory, Source};
+use crate::claim_set::{ByCpu, Claims};
 
 /// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
 pub const USED_TWICE: &str = "cpu-used-twice";
@@ -122,7 +122,7 @@ impl Claims {
         let mut machines: BTreeMap<&str, CpuSet> = BTreeMap::new();
         for claim in self.known.iter().filter(|claim| claim.active && self.are_names_own) {
             let name = claim.owner.name.as_str();
-            if claim.owner.kind.sort == OwnerSort::Machine && names.contains(&name) {
+            if claim.owner.kind.sort == OwnerCategory::Machine && names.contains(&name) {
                 machines.entry(name).or_default().add(&claim.cpus);
             }
         }
@@ -155,7 +155,7 @@ impl Claims {
                     claim.cpus.intersection(&exclusive.union(&delayed))
                 }
                 // Isolation from the host moves such tasks.
-                Exclusivity::Shared if claim.owner.kind.sort != OwnerSort::Machine => continue,
+                Exclusivity::Shared if claim.owner.kind.sort != OwnerCategory::Machine => continue,
                 // Isolation from the host excludes threads that have other CPUs too.
                 Exclusivity::Shared
                     if plan.isolation == IsolationScope::Host
@@ -187,7 +187,7 @@ impl Claims {
 }
 
 fn is_machine_of(claim: &&Claim, names: &[&str]) -> bool {
-    claim.owner.kind.sort == OwnerSort::Machine && names.contains(&claim.owner.name.as_str())
+    claim.owner.kind.sort == OwnerCategory::Machine && names.contains(&claim.owner.name.as_str())
 }
 
 /// What distinguishes owners.
@@ -203,7 +203,7 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
     fn is_exclusive(one: &Claim, other: &Claim) -> bool {
         one.exclusivity == Exclusivity::Exclusive
             && (other.exclusivity != Exclusivity::Shared
-                || other.owner.kind.sort == OwnerSort::Machine)
+                || other.owner.kind.sort == OwnerCategory::Machine)
     }
 
     if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
@@ -222,7 +222,7 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
 
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
 fn is_member(owner: &Claim, pool: &Claim) -> bool {
-    pool.owner.kind.sort == OwnerSort::Partition || owner.owner.manager == Some(pool.owner.kind)
+    pool.owner.kind.sort == OwnerCategory::Partition || owner.owner.manager == Some(pool.owner.kind)
 }
 
 fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
@@ -269,7 +269,7 @@ impl OwnCpus {
         }
         let pins_all = !pinfold_plan::pins_nothing(&plan.strategy);
         let counted: Vec<_> =
-            plan.threads().filter(|(_, thread)| pins_all || thread.is_by_hand()).collect();
+            plan.threads().filter(|(_, thread)| pins_all || thread.is_manual()).collect();
         for (vnode, thread) in &counted {
             if is_counted(vnode, &thread.role, &thread.pus) {
                 several.add(&dedicated.intersection(&thread.pus));

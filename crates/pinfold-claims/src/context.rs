@@ -3,10 +3,10 @@
 use std::cell::OnceCell;
 
 use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat};
-use pinfold_model::{CpuSet, Finding, Tid, shown};
+use pinfold_model::{CpuSet, Finding, Tid, escape};
 
 use crate::claim::{Claim, Owner, Source};
-use crate::map::Claims;
+use crate::claim_set::Claims;
 use crate::processes::{self, Process};
 
 /// Largest file that is read, in bytes. Those of owners have some kilobytes; the log of Open
@@ -76,7 +76,7 @@ impl<'h> Context<'h> {
     /// finding: unreadable, too large, no text, or a link.
     pub fn text(&self, path: &str, claims: &mut Claims) -> Option<String> {
         if let Ok(target) = self.host.link(path) {
-            let target = shown::name(&target).into_owned();
+            let target = escape::name(&target).into_owned();
             let text = format!("{path} is a link to {target}; not read");
             claims.report(Finding::warning("claims", text));
             return None;

@@ -17,9 +17,9 @@
 
 mod capture;
 mod claim;
+mod claim_set;
 mod conflicts;
 mod context;
-mod map;
 pub mod owners;
 mod processes;
 mod programs;
@@ -28,7 +28,7 @@ pub mod render;
 pub mod schema;
 
 pub use capture::{for_capture, read_captured};
-pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+pub use claim_set::{Claims, CpuUsage};
 pub use conflicts::{Conflict, USED_TWICE, with_verb};
 pub use context::Context;
-pub use map::{Claims, Use};

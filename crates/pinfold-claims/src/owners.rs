@@ -5,7 +5,7 @@
 //! containers and partitions whose manager was found.
 
 pub mod boot;
-pub mod busy;
+pub mod busy_threads;
 pub mod cpusets;
 pub mod dpdk;
 pub mod hypervisors;
@@ -17,8 +17,8 @@ pub mod openvswitch;
 pub mod placements;
 
 use crate::claim::Kind;
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// How owners of some kinds are found.
 pub struct Row {
@@ -57,7 +57,7 @@ pub const OWNERS: &[Row] = &[
     },
     Row { kinds: &[&boot::KIND], reads: boot::READS, read: boot::read },
     Row { kinds: &[&irqbalance::KIND], reads: irqbalance::READS, read: irqbalance::read },
-    Row { kinds: &[&busy::KIND], reads: busy::READS, read: busy::read },
+    Row { kinds: &[&busy_threads::KIND], reads: busy_threads::READS, read: busy_threads::read },
 ];
 
 /// The kind with a name.

@@ -46,7 +46,10 @@ pub fn is_dpdk(name: &str) -> bool {
 /// True if a program of this name may own CPUs.
 #[must_use]
 pub fn may_own_cpus(name: &str) -> bool {
-    hypervisors::of_program(name).is_some() || is_spdk(name) || is_dpdk(name) || name == OPENVSWITCH
+    hypervisors::find_by_program(name).is_some()
+        || is_spdk(name)
+        || is_dpdk(name)
+        || name == OPENVSWITCH
 }
 
 #[cfg(test)]
@@ -56,7 +59,7 @@ mod tests {
     #[test]
     fn names_are_found_also_if_the_kernel_has_cut_them() {
         for name in ["qemu-system-x86_64", "qemu-system-x86", ".qemu-system-aarch64-wrapped"] {
-            let found = hypervisors::of_program(name).expect("QEMU");
+            let found = hypervisors::find_by_program(name).expect("QEMU");
             let is_vcpu = |thread: &str| found.role_of(thread).is_vcpu();
             assert!(is_vcpu("CPU 0/KVM") && is_vcpu("ALL CPUs/TCG"), "{name}");
             assert!(!is_vcpu("IO mon_iothread"));

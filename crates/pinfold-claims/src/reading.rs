@@ -3,9 +3,9 @@
 use pinfold_host::{Host, proc_stat, uptime};
 use pinfold_model::Tid;
 
-use crate::claim::{Claim, Exclusivity, Kind, OwnerSort};
+use crate::claim::{Claim, Exclusivity, Kind, OwnerCategory};
+use crate::claim_set::Claims;
 use crate::context::{Context, group_of, own_group};
-use crate::map::Claims;
 use crate::owners;
 
 impl Claims {
@@ -75,6 +75,6 @@ impl Claims {
 
 fn is_of_machine(claim: &Claim, name: &str, process: Tid) -> bool {
     let owner = &claim.owner;
-    let is_named = owner.kind.sort == OwnerSort::Machine && owner.name == name;
+    let is_named = owner.kind.sort == OwnerCategory::Machine && owner.name == name;
     owner.process == Some(process) || (is_named && owner.process.is_none())
 }

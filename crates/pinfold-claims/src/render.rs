@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::text::count_noun;
-use pinfold_model::{CpuSet, PuId, Topology, fold, shown};
+use pinfold_model::{CpuSet, PuId, Topology, escape, fold};
 
 use crate::claim::{Claim, Exclusivity, Owner};
+use crate::claim_set::{ByCpu, Claims, CpuUsage};
 use crate::conflicts::Conflict;
-use crate::map::{ByCpu, Claims, Use};
 
 /// Maximum number of owners that the short text names.
 const MOST_OWNERS: usize = 4;
@@ -59,7 +59,7 @@ pub fn short(claims: &Claims, topology: &Topology) -> String {
     let named = by_owner
         .iter()
         .take(MOST_OWNERS)
-        .map(|(owner, cpus)| format!("{} by {}", cpus.len(), shown::name(&owner.to_string())));
+        .map(|(owner, cpus)| format!("{} by {}", cpus.len(), escape::name(&owner.to_string())));
     let mut named: Vec<String> = named.collect();
     match by_owner.len().saturating_sub(MOST_OWNERS) {
         0 => {}
@@ -71,8 +71,8 @@ pub fn short(claims: &Claims, topology: &Topology) -> String {
 }
 
 /// The first line: how many CPUs are used how.
-fn counts(usage: &Use, topology: &Topology) -> String {
-    let Use { owned, shared, free, preferred, twice } = usage;
+fn counts(usage: &CpuUsage, topology: &Topology) -> String {
+    let CpuUsage { owned, shared, free, preferred, twice } = usage;
     let mut text = format!(
         "{}: {} owned, {} shared, {} free",
         count_noun(topology.pus.len(), "CPU"),
@@ -133,7 +133,7 @@ struct Row<'c> {
 /// What all rows are made from.
 struct Page<'c> {
     claims: &'c Claims,
-    usage: Use,
+    usage: CpuUsage,
     conflicts: Vec<Conflict<'c>>,
     by_cpu: ByCpu,
     cores: BTreeMap<PuId, PuId>,
@@ -182,7 +182,7 @@ impl<'c> Page<'c> {
         let core = if cores.len() == 1 { "core" } else { "cores" };
         let mut names: Vec<String> = Vec::new();
         for claim in &row.owners {
-            let name = shown::name(&claim.owner.to_string()).into_owned();
+            let name = escape::name(&claim.owner.to_string()).into_owned();
             let name = match claim.exclusivity {
                 Exclusivity::Shared => format!("{name}, shared"),
                 Exclusivity::Exclusive | Exclusivity::Dedicated | Exclusivity::Preferred => name,
@@ -207,9 +207,9 @@ fn owners(claims: &Claims) -> Vec<String> {
         let Claim { owner, cpus, exclusivity, active, source, .. } = claim;
         let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
         let state = if *active { "" } else { ", does not run" };
-        let source = shown::name(&source.to_string()).into_owned();
+        let source = escape::name(&source.to_string()).into_owned();
         let source = if source.is_empty() { source } else { format!("; {source}") };
-        let name = shown::name(&owner.to_string()).into_owned();
+        let name = escape::name(&owner.to_string()).into_owned();
         format!("{name}{state}: {cpu} {cpus} {}{source}", exclusivity.word())
     });
     lines.collect()

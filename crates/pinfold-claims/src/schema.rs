@@ -4,7 +4,7 @@ use pinfold_model::{CpuSet, Finding, Severity, Tid};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Exclusivity, Owner, Source};
-use crate::map::{Claims, Use};
+use crate::claim_set::{Claims, CpuUsage};
 use crate::owners;
 
 /// Name and version of the format.
@@ -82,7 +82,7 @@ struct FindingLine {
 pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
     let conflicts = claims.used_twice();
     let twice = conflicts.iter().map(|conflict| &conflict.cpus).collect();
-    let Use { owned, shared, free, preferred, twice } = claims.usage_with(online, twice);
+    let CpuUsage { owned, shared, free, preferred, twice } = claims.usage_with(online, twice);
     let cpus = CpusLine {
         online: online.to_string(),
         owned: owned.to_string(),

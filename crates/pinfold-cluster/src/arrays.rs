@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_study::store::TaskRecord;
 
-use crate::collector::Ask;
+use crate::collector::PartAttempt;
 
 /// Parts in one array job: element `e` runs part `offset + e`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Batch {
 
 /// Array jobs for these tasks, in order, first attempts first, each with its attempt and with
 /// indexes below the limit of the cluster.
-pub fn arrays(asks: &[Ask], max_array: u32) -> Vec<(u32, Batch)> {
+pub fn arrays(asks: &[PartAttempt], max_array: u32) -> Vec<(u32, Batch)> {
     let mut by_attempt: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for ask in asks {
         by_attempt.entry(ask.attempt).or_default().push(ask.part);

@@ -13,11 +13,11 @@ use pinfold_run::{Exit, Failure, host};
 use pinfold_study::store::{OpenRun, RunId, Store};
 use pinfold_study::study::{Event, Progress, TrialSlot, Update};
 
-use crate::collector::{Accepted, Ask, Collector, Failed, Limits, Lost};
+use crate::collector::{Accepted, Collector, Failed, Limits, Lost, PartAttempt};
 use crate::documents::{OWN_VERSION, Options, failure_of};
-use crate::patience::Patience;
-use crate::scheduler::{ClusterOffer, NotTaken, Scheduler};
+use crate::scheduler::{ClusterOffer, Rejection, Scheduler};
 use crate::shared_folder::SharedFolder;
+use crate::wait_limit::WaitLimit;
 
 /// Maximum delay of the result of a task that ended successfully.
 pub const GRACE_NS: u64 = 90_000_000_000;
@@ -32,7 +32,7 @@ pub enum Outcome {
 }
 
 /// A run in progress.
-pub struct Work<'a, 'd> {
+pub struct RunContext<'a, 'd> {
     pub scheduler: &'a dyn Scheduler,
     pub options: &'a Options,
     pub offer: &'a ClusterOffer,
@@ -41,14 +41,14 @@ pub struct Work<'a, 'd> {
     pub display: Display<'d>,
 }
 
-impl Work<'_, '_> {
+impl RunContext<'_, '_> {
     /// Runs the tasks of a run, or submits them.
-    pub fn go(
+    pub fn run_tasks(
         self,
         store: &mut Store,
         run: OpenRun,
         folder: &mut SharedFolder<'_>,
-        patience: &mut Patience<'_>,
+        patience: &mut WaitLimit<'_>,
     ) -> Result<Outcome, Failure> {
         let state = host::state(self.state)?;
         let lock = state.lock(&format!("cluster-{}", self.options.key))?;
@@ -83,7 +83,7 @@ impl Work<'_, '_> {
                 collecting.report_detached();
                 Ok(Outcome::Detached)
             }
-            Err(failure) => Err(collecting.give_up(failure)),
+            Err(failure) => Err(collecting.cancel_outstanding(failure)),
         }
     }
 }
@@ -95,7 +95,7 @@ struct CollectorState<'t, 'f, 's> {
     run: OpenRun,
     collector: Collector,
     folder: &'t mut SharedFolder<'f>,
-    patience: &'t mut Patience<'s>,
+    patience: &'t mut WaitLimit<'s>,
     progress: &'t mut dyn Progress,
     /// True if it was reported that the scheduler accepts no more tasks.
     is_short: bool,
@@ -106,7 +106,7 @@ struct CollectorState<'t, 'f, 's> {
 
 impl CollectorState<'_, '_, '_> {
     fn report_detached(&self) {
-        let (out, kept) = (self.collector.out(), self.collector.count_kept_back());
+        let (out, kept) = (self.collector.count_outstanding(), self.collector.count_kept_back());
         let kept = match kept {
             0 => String::new(),
             kept => format!(", {kept} more are submitted by it"),
@@ -124,10 +124,10 @@ impl CollectorState<'_, '_, '_> {
                 continue;
             }
             let came = self.collect()?;
-            let look = self.folder.judge(&mut self.collector);
+            let look = self.folder.classify_tasks(&mut self.collector);
             let moves = came || look.running > 0 || !look.lost.is_empty();
             if moves {
-                self.patience.moves();
+                self.patience.reset_timeout();
             }
             for lost in look.lost {
                 self.handle_lost(&lost)?;
@@ -152,7 +152,7 @@ impl CollectorState<'_, '_, '_> {
         if kept > 0 {
             pending.insert(self.patience.no_room(), kept);
         }
-        self.patience.waits(&pending)
+        self.patience.check_timeout(&pending)
     }
 
     /// Submits tasks as far as the scheduler accepts them.
@@ -164,18 +164,19 @@ impl CollectorState<'_, '_, '_> {
             if asks.is_empty() {
                 break;
             }
-            let before = self.collector.out();
-            match self.hand_over(&asks) {
+            let before = self.collector.count_outstanding();
+            match self.submit_parts(&asks) {
                 Ok(()) => {
                     if before == 0 {
                         // No task was there that could have run until now.
-                        self.patience.moves();
+                        self.patience.reset_timeout();
                     }
                     self.collector.note_accepted(now);
                 }
                 Err(failure) => {
-                    let taken = self.collector.out().saturating_sub(before);
-                    refusal = Some(self.keep_back(asks.len().saturating_sub(taken), failure)?);
+                    let taken = self.collector.count_outstanding().saturating_sub(before);
+                    refusal =
+                        Some(self.reduce_queue_limit(asks.len().saturating_sub(taken), failure)?);
                 }
             }
         }
@@ -183,7 +184,7 @@ impl CollectorState<'_, '_, '_> {
         Ok(())
     }
 
-    fn hand_over(&mut self, asks: &[Ask]) -> Result<(), Failure> {
+    fn submit_parts(&mut self, asks: &[PartAttempt]) -> Result<(), Failure> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let patience = &*self.patience;
         self.folder.submit(asks, &mut |tasks| {
@@ -193,12 +194,12 @@ impl CollectorState<'_, '_, '_> {
 
     /// The scheduler accepted none of this number of tasks: fewer are tried, and later more again.
     /// Returns its message, or the failure itself if waiting does not help.
-    fn keep_back(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
-        let is_least = left <= 1 && self.collector.out() == 0;
-        match self.scheduler.not_taken(&failure.message) {
-            Some(NotTaken::NoRoom) => {}
-            Some(NotTaken::Unnamed) if !is_least => {}
-            Some(NotTaken::Unnamed | NotTaken::ArrayTooLarge) | None => return Err(failure),
+    fn reduce_queue_limit(&mut self, left: usize, failure: Failure) -> Result<String, Failure> {
+        let is_least = left <= 1 && self.collector.count_outstanding() == 0;
+        match self.scheduler.classify_rejection(&failure.message) {
+            Some(Rejection::NoRoom) => {}
+            Some(Rejection::Unnamed) if !is_least => {}
+            Some(Rejection::Unnamed | Rejection::ArrayTooLarge) | None => return Err(failure),
         }
         self.collector.note_refusal(left, SystemClock.now_ns());
         Ok(failure.message)
@@ -206,7 +207,7 @@ impl CollectorState<'_, '_, '_> {
 
     /// Reports once that the scheduler accepts no more tasks, and once that it does again.
     fn report_room(&mut self, refusal: Option<String>) {
-        let (out, kept) = (self.collector.out(), self.collector.count_kept_back());
+        let (out, kept) = (self.collector.count_outstanding(), self.collector.count_kept_back());
         match (refusal, kept) {
             (Some(why), 1..) if !self.is_short => {
                 say(&format!(
@@ -288,7 +289,7 @@ impl CollectorState<'_, '_, '_> {
         let (collector, store, run) = (&mut self.collector, &mut *self.store, self.run);
         let outcome =
             self.patience.with_store(|| collector.handle_failure(&mut *store, run, lost, now))?;
-        let Ask { part, .. } = lost.ask;
+        let PartAttempt { part, .. } = lost.ask;
         let block = self.collector.parts().block_of(part) + 1;
         let on = if lost.node.is_empty() { String::new() } else { format!(" on {}", lost.node) };
         let name = format!("part {part} (of block {block}){on}");
@@ -325,9 +326,9 @@ impl CollectorState<'_, '_, '_> {
     }
 
     /// Cancels the outstanding tasks; merged results are kept.
-    fn give_up(&mut self, failure: Failure) -> Failure {
+    fn cancel_outstanding(&mut self, failure: Failure) -> Failure {
         if failure.exit == Exit::Input {
-            return self.leave(failure);
+            return self.detach_after_failure(failure);
         }
         let trouble = match self.folder.cancel() {
             Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
@@ -360,7 +361,7 @@ impl CollectorState<'_, '_, '_> {
     }
 
     /// Called after an error of the store; the results of the tasks are kept for later.
-    fn leave(&self, failure: Failure) -> Failure {
+    fn detach_after_failure(&self, failure: Failure) -> Failure {
         let message = format!(
             "{}; its tasks continue, and their results stay in the shared directory",
             failure.message
@@ -375,7 +376,7 @@ impl CollectorState<'_, '_, '_> {
         let (store, run) = (&mut *self.store, self.run);
         self.patience.with_store(|| Ok(store.finish_run(run, now)?))?;
         // Its results are no longer needed: a stop rule made the blocks unnecessary.
-        if self.collector.out() > 0 {
+        if self.collector.count_outstanding() > 0 {
             self.folder.cancel()?;
         }
         if let Some(left) = self.folder.close()? {

@@ -7,19 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_study::RunError;
-use pinfold_study::store::{NewDelivery, OpenRun, Store, TaskRecord, TrialRecord};
+use pinfold_study::store::{NewNodeResult, OpenRun, Store, TaskRecord, TrialRecord};
 use pinfold_study::study::{
     self, EarlyEnd, Loaded, MAX_FAILURES_IN_A_ROW, Prediction, TrialSlot, predict,
 };
 
-use super::documents::{Answer, ResultContent, ResultError, check_part, read_result, study_digest};
+use super::documents::{
+    ResultContent, ResultError, TaskResult, check_part, read_result, study_digest,
+};
 use super::parts::{Part, Parts};
 use super::queue_limit::QueueLimit;
 use super::scheduler::{QueuedTask, TaskState};
 
 /// A part to be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ask {
+pub struct PartAttempt {
     /// Number of the part.
     pub part: u32,
     /// Attempt, 1 or 2.
@@ -62,7 +64,7 @@ pub enum Accepted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedTask {
     /// Its part and attempt.
-    pub ask: Ask,
+    pub ask: PartAttempt,
     /// Id of the array job.
     pub job: u64,
     /// Index in the array.
@@ -77,7 +79,7 @@ pub struct EndedTask {
 #[derive(Debug)]
 pub struct Lost {
     /// Its part and attempt.
-    pub ask: Ask,
+    pub ask: PartAttempt,
     /// Its node; empty if it is not known.
     pub node: String,
     /// Why it gave no result.
@@ -107,7 +109,7 @@ pub struct SchedulerStates {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum PartState {
     Waiting { attempt: u32 },
     Out { attempt: u32, job: u64, element: u32, ended_ns: Option<u64> },
     Done,
@@ -122,7 +124,7 @@ pub struct Collector {
     grace_ns: u64,
     /// Key of the run, digest of its study, version of this program.
     marks: (String, String, String),
-    at: Vec<At>,
+    at: Vec<PartState>,
     waiting: BTreeSet<u32>,
     out: BTreeSet<u32>,
     /// Missing parts of each block.
@@ -157,7 +159,7 @@ impl Collector {
         let count = parts.count();
         let mut collector = Self {
             marks: (key.to_owned(), digest, pinfold.to_owned()),
-            at: vec![At::Waiting { attempt: 1 }; count as usize],
+            at: vec![PartState::Waiting { attempt: 1 }; count as usize],
             waiting: (0..count).collect(),
             out: BTreeSet::new(),
             missing: vec![parts.per_block(); loaded.study.repetitions as usize],
@@ -176,7 +178,7 @@ impl Collector {
             collector.done += 1;
             collector.spent_ns += record.duration_ns;
             if let Some(part) = collector.parts.part_of(TrialSlot::from_record(&record)) {
-                collector.is_done_now(part);
+                collector.mark_done(part);
             }
         }
         for task in store.tasks(run.id())? {
@@ -188,16 +190,16 @@ impl Collector {
 
     fn remember(&mut self, task: &TaskRecord) {
         let Some(at) = self.at.get_mut(task.part as usize) else { return };
-        if *at == At::Done {
+        if *at == PartState::Done {
             return;
         }
         let (part, attempt) = (task.part, task.attempt);
         if task.failed.is_some() {
-            *at = At::Waiting { attempt: attempt + 1 };
+            *at = PartState::Waiting { attempt: attempt + 1 };
             self.out.remove(&part);
             self.waiting.insert(part);
         } else {
-            *at = At::Out { attempt, job: task.job, element: task.element, ended_ns: None };
+            *at = PartState::Out { attempt, job: task.job, element: task.element, ended_ns: None };
             self.waiting.remove(&part);
             self.out.insert(part);
         }
@@ -236,13 +238,15 @@ impl Collector {
 
     /// The parts that may be submitted now, in order.
     #[must_use]
-    pub fn to_submit(&self, now_ns: u64) -> Vec<Ask> {
+    pub fn to_submit(&self, now_ns: u64) -> Vec<PartAttempt> {
         let room = self.room.at(now_ns).saturating_sub(self.out.len());
         self.waiting
             .range(..self.end())
             .filter_map(|part| match self.at.get(*part as usize)? {
-                At::Waiting { attempt } => Some(Ask { part: *part, attempt: *attempt }),
-                At::Out { .. } | At::Done => None,
+                PartState::Waiting { attempt } => {
+                    Some(PartAttempt { part: *part, attempt: *attempt })
+                }
+                PartState::Out { .. } | PartState::Done => None,
             })
             .take(room)
             .collect()
@@ -285,20 +289,20 @@ impl Collector {
     }
 
     /// Number of outstanding tasks.
-    pub fn out(&self) -> usize {
+    pub fn count_outstanding(&self) -> usize {
         self.out.len()
     }
 
     /// Outstanding tasks: part, attempt, job.
     #[must_use]
-    pub fn outstanding(&self) -> Vec<(Ask, u64)> {
+    pub fn outstanding(&self) -> Vec<(PartAttempt, u64)> {
         self.out
             .iter()
             .filter_map(|part| match self.at.get(*part as usize)? {
-                At::Out { attempt, job, .. } => {
-                    Some((Ask { part: *part, attempt: *attempt }, *job))
+                PartState::Out { attempt, job, .. } => {
+                    Some((PartAttempt { part: *part, attempt: *attempt }, *job))
                 }
-                At::Waiting { .. } | At::Done => None,
+                PartState::Waiting { .. } | PartState::Done => None,
             })
             .collect()
     }
@@ -308,7 +312,7 @@ impl Collector {
     /// # Errors
     /// [`RunError`] if the store failed.
     pub fn withdraw_all(&mut self, store: &mut Store, run: OpenRun) -> Result<(), RunError> {
-        let asks: Vec<Ask> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
+        let asks: Vec<PartAttempt> = self.outstanding().iter().map(|(ask, _)| *ask).collect();
         self.forget(store, run, &asks)
     }
 
@@ -320,13 +324,13 @@ impl Collector {
         &mut self,
         store: &mut Store,
         run: OpenRun,
-        asks: &[Ask],
+        asks: &[PartAttempt],
     ) -> Result<(), RunError> {
         let tasks: Vec<(u32, u32)> = asks.iter().map(|ask| (ask.part, ask.attempt)).collect();
         store.forget_tasks(run, &tasks)?;
-        for Ask { part, attempt } in asks {
+        for PartAttempt { part, attempt } in asks {
             if self.out.remove(part) {
-                self.at[*part as usize] = At::Waiting { attempt: *attempt };
+                self.at[*part as usize] = PartState::Waiting { attempt: *attempt };
                 self.waiting.insert(*part);
             }
         }
@@ -357,10 +361,10 @@ impl Collector {
                 }
             }
         }
-        let (places, deliveries): (Vec<usize>, Vec<NewDelivery>) = deliveries.into_iter().unzip();
+        let (places, deliveries): (Vec<usize>, Vec<NewNodeResult>) = deliveries.into_iter().unzip();
         let saved = store.save_deliveries(run, &deliveries)?;
         for ((place, delivery), saved) in places.into_iter().zip(&deliveries).zip(saved) {
-            self.is_done_now(delivery.part);
+            self.mark_done(delivery.part);
             if !saved {
                 continue;
             }
@@ -384,16 +388,16 @@ impl Collector {
         Ok(outcomes)
     }
 
-    fn check(&mut self, text: &str) -> Result<NewDelivery, ResultError> {
+    fn check(&mut self, text: &str) -> Result<NewNodeResult, ResultError> {
         let (key, digest, own) = &self.marks;
-        let Answer { head, given } = read_result(text, key, digest, own)?;
+        let TaskResult { head, given } = read_result(text, key, digest, own)?;
         let (Some(part), ResultContent::Trials(trials)) = (head.part, given) else {
             return Err(wrong("is missing".to_owned()));
         };
         let count = self.parts.count();
         let known = self.part(part).ok_or_else(|| wrong(format!("is {part}, of {count}")))?;
         check_part(known, &trials)?;
-        Ok(NewDelivery {
+        Ok(NewNodeResult {
             part,
             attempt: head.attempt,
             node: head.node,
@@ -417,12 +421,12 @@ impl Collector {
         parts.iter().find(|part| part.number == number)
     }
 
-    fn is_done_now(&mut self, part: u32) {
+    fn mark_done(&mut self, part: u32) {
         let Some(at) = self.at.get_mut(part as usize) else { return };
-        if *at == At::Done {
+        if *at == PartState::Done {
             return;
         }
-        *at = At::Done;
+        *at = PartState::Done;
         self.waiting.remove(&part);
         self.out.remove(&part);
         let block = self.parts.block_of(part);
@@ -461,7 +465,8 @@ impl Collector {
             queue.iter().map(|line| ((line.job, line.element.unwrap_or(0)), line)).collect();
         let mut seen = SchedulerStates::default();
         for part in &self.out {
-            let Some(At::Out { attempt, job, element, ended_ns }) = self.at.get_mut(*part as usize)
+            let Some(PartState::Out { attempt, job, element, ended_ns }) =
+                self.at.get_mut(*part as usize)
             else {
                 continue;
             };
@@ -486,7 +491,7 @@ impl Collector {
                 }
             };
             seen.ended.push(EndedTask {
-                ask: Ask { part: *part, attempt: *attempt },
+                ask: PartAttempt { part: *part, attempt: *attempt },
                 job: *job,
                 element: *element,
                 node: line.map_or_else(String::new, |line| line.node.clone()),
@@ -509,7 +514,8 @@ impl Collector {
         now_unix_s: u64,
     ) -> Result<Failed, RunError> {
         let Lost { ask, node, reason } = lost;
-        let Some(At::Out { attempt, job, element, .. }) = self.at.get(ask.part as usize).copied()
+        let Some(PartState::Out { attempt, job, element, .. }) =
+            self.at.get(ask.part as usize).copied()
         else {
             return Ok(Failed::Ignored);
         };
@@ -539,7 +545,7 @@ impl Collector {
             let records: Vec<TrialRecord> = records.collect();
             store.save_trials(run, &records)?;
             self.done += records.len() as u64;
-            self.is_done_now(ask.part);
+            self.mark_done(ask.part);
             self.count_failures(true);
             self.widen(store, run)?;
         }

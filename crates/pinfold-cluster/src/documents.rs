@@ -11,7 +11,7 @@ use pinfold_run::{Exit, Failure};
 use pinfold_study::SchemaError;
 use pinfold_study::measured::check_finite;
 use pinfold_study::store::TrialRecord;
-use pinfold_study::study::{Form, HostFacts, TrialSlot};
+use pinfold_study::study::{HostFacts, PresetSelection, TrialSlot};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -94,7 +94,7 @@ pub struct JobDocument {
     pub toml: String,
     /// The form that is run.
     #[serde(rename = "quick")]
-    pub form: Form,
+    pub form: PresetSelection,
     /// The answer of the first node; `None` in the job of that node.
     pub scouted: Option<NodeProperties>,
 }
@@ -133,7 +133,7 @@ impl JobDocument {
 
 /// Identification of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Head {
+pub struct ResultIdentity {
     /// Version of Pinfold on the node.
     pub pinfold: String,
     /// Key of the run.
@@ -169,9 +169,9 @@ pub enum ResultContent {
 
 /// A complete result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct TaskResult {
     /// Node, job and run of the result.
-    pub head: Head,
+    pub head: ResultIdentity,
     /// What the node returned.
     pub given: ResultContent,
 }
@@ -180,7 +180,7 @@ pub struct Answer {
 struct ResultV1 {
     format: String,
     #[serde(flatten)]
-    head: Head,
+    head: ResultIdentity,
     #[serde(default)]
     scouted: Option<NodeProperties>,
     #[serde(default)]
@@ -304,7 +304,7 @@ pub fn failure_of(error: &ResultError) -> Failure {
 }
 
 /// Digest of the text of a study and the form that is run.
-pub fn study_digest(toml: &str, form: &Form) -> String {
+pub fn study_digest(toml: &str, form: &PresetSelection) -> String {
     hex(format!("{form}\n{toml}").as_bytes())
 }
 
@@ -316,7 +316,7 @@ fn hex(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// [`SchemaError`] if it cannot be written.
-pub fn result_text(answer: &Answer) -> Result<String, SchemaError> {
+pub fn result_text(answer: &TaskResult) -> Result<String, SchemaError> {
     let (scouted, refused, trials) = match &answer.given {
         ResultContent::Scouted(scouted) => (Some(scouted.clone()), None, Vec::new()),
         ResultContent::Refused(why) => (None, Some(why.clone()), Vec::new()),
@@ -342,7 +342,12 @@ pub fn seal(line: &str) -> String {
 ///
 /// # Errors
 /// [`ResultError`]: incomplete, foreign, of another run, study or version, or with invalid values.
-pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answer, ResultError> {
+pub fn read_result(
+    text: &str,
+    key: &str,
+    study: &str,
+    own: &str,
+) -> Result<TaskResult, ResultError> {
     let mut lines = text.trim_end_matches('\n').lines().rev();
     let end = lines.next().and_then(|line| line.strip_prefix(END));
     let end = end.ok_or(ResultError::Torn("its last line, with its digest, is missing"))?;
@@ -396,7 +401,7 @@ pub fn read_result(text: &str, key: &str, study: &str, own: &str) -> Result<Answ
 }
 
 impl ResultV1 {
-    fn into_answer(self) -> Result<Answer, ResultError> {
+    fn into_answer(self) -> Result<TaskResult, ResultError> {
         let (node, attempt) = (&self.head.node, self.head.attempt);
         if node.is_empty()
             || node.len() > 255
@@ -418,7 +423,7 @@ impl ResultV1 {
                 ResultContent::Trials(trials.collect::<Result<_, _>>()?)
             }
         };
-        Ok(Answer { head: self.head, given })
+        Ok(TaskResult { head: self.head, given })
     }
 }
 

@@ -18,31 +18,33 @@
 //! with a row in `KINDS`; [`run`], [`resume`], the collector and the shared folder know none.
 
 mod arrays;
+mod child_input;
 mod collect;
 mod collector;
 mod documents;
-mod feed;
-mod kinds;
 pub mod node;
 mod parts;
-mod patience;
 mod queue_limit;
 mod run;
 pub mod scheduler;
+mod schedulers;
 mod shared_folder;
 pub mod slurm;
+mod wait_limit;
 mod worker;
 
 pub use arrays::{Batch, arrays};
 pub use collect::Outcome;
-pub use collector::{Accepted, Ask, Collector, EndedTask, Failed, Limits, Lost, SchedulerStates};
+pub use collector::{
+    Accepted, Collector, EndedTask, Failed, Limits, Lost, PartAttempt, SchedulerStates,
+};
 pub use documents::{
-    Answer, Head, JobDocument, NodeProperties, Options, ResultContent, ResultError, read_options,
-    read_result, result_text, seal, study_digest,
+    JobDocument, NodeProperties, Options, ResultContent, ResultError, ResultIdentity, TaskResult,
+    read_options, read_result, result_text, seal, study_digest,
 };
 pub use parts::{Part, Parts};
 pub use run::{NewRun, Submission, options_of, resume, run};
-pub use worker::{Found, JobStudy, create_on_cluster, differences, scout, work};
+pub use worker::{JobStudy, PartResult, create_on_cluster, differences, scout, work};
 
 #[cfg(test)]
 mod tests;

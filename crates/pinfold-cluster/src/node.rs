@@ -12,11 +12,11 @@ use pinfold_run::{Exit, Failure, HelperProgram, Session, host, inputs, interrupt
 use pinfold_study::study::{Environment, Update, cells};
 
 use crate::documents::{
-    Answer, Head, JobDocument, OWN_VERSION, ResultContent, result_text, study_digest,
+    JobDocument, OWN_VERSION, ResultContent, ResultIdentity, TaskResult, result_text, study_digest,
 };
-use crate::kinds::kind_here;
+use crate::schedulers::kind_here;
 use crate::shared_folder::{result_path, scout_path};
-use crate::worker::{self, Found};
+use crate::worker::{self, PartResult};
 
 /// Interval of waiting for another Pinfold process on this node.
 const LOCK_NS: u64 = 200_000_000;
@@ -68,7 +68,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
     let live = host::live()?;
     let topology = inputs::topology(&live, None)?;
     let here = (kind.task)()?;
-    let head = Head {
+    let head = ResultIdentity {
         key: job.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
         study: study_digest(&job.toml, &job.form),
@@ -86,7 +86,7 @@ pub fn work(task: &Task<'_>, state: Option<&str>, program: &HelperProgram) -> Re
     } else {
         ResultContent::Refused(format!("it has Pinfold {}, not {}", head.pinfold, job.pinfold))
     };
-    let answer = Answer { head, given };
+    let answer = TaskResult { head, given };
     let text =
         result_text(&answer).map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     let path = match part {
@@ -122,7 +122,7 @@ fn own_folder(state: Option<&str>) -> Result<StateDir, Failure> {
 fn make_result(
     job: &JobDocument,
     part: Option<u32>,
-    head: &Head,
+    head: &ResultIdentity,
     state: Option<&str>,
     program: &HelperProgram,
 ) -> Result<ResultContent, Failure> {
@@ -131,7 +131,7 @@ fn make_result(
     let state = own_folder(state)?;
     let pinload = Pinload::install_in(&state.path_of("bin"))?;
     let mut runner = HostRunner::new(&machine, Session { state: &state, program }, &pinload)?;
-    let here = scout.look(&machine.facts, &runner)?;
+    let here = scout.read_properties(&machine.facts, &runner)?;
     let Some(first) = &job.scouted else { return Ok(ResultContent::Scouted(here)) };
     if let Some(why) = worker::differences(&scout, first, &here) {
         return Ok(ResultContent::Refused(why));
@@ -164,8 +164,8 @@ fn make_result(
     );
     runner.release()?;
     match found? {
-        Found::Whole(trials) => Ok(ResultContent::Trials(trials)),
-        Found::Interrupted(done, total) => Err(interruption(done, total)),
+        PartResult::Whole(trials) => Ok(ResultContent::Trials(trials)),
+        PartResult::Interrupted(done, total) => Err(interruption(done, total)),
     }
 }
 

@@ -11,17 +11,17 @@ use pinfold_run::message::say;
 use pinfold_run::study::{Display, StoredRun, file_failure};
 use pinfold_run::{Exit, Failure, interrupt, time};
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store};
-use pinfold_study::study::{Form, NewStudy, Study, require_vacant};
+use pinfold_study::study::{NewStudy, PresetSelection, Study, require_no_unfinished_run};
 
-use crate::collect::{GRACE_NS, Outcome, Work};
+use crate::collect::{GRACE_NS, Outcome, RunContext};
 use crate::documents::{
     JobDocument, NodeProperties, OWN_VERSION, Options, ResultContent, failure_of, read_options,
     read_result, study_digest,
 };
-use crate::kinds::{KINDS, kind_of};
-use crate::patience::Patience;
-use crate::scheduler::{ClusterOffer, JobRequest, NotTaken, Scheduler};
+use crate::scheduler::{ClusterOffer, JobRequest, Rejection, Scheduler};
+use crate::schedulers::{KINDS, kind_of};
 use crate::shared_folder::{Request, SharedFolder};
+use crate::wait_limit::WaitLimit;
 use crate::worker::create_on_cluster;
 
 /// How tasks are submitted in this session.
@@ -49,7 +49,7 @@ pub struct NewRun<'a> {
     /// Path of the file, for messages.
     pub file: &'a str,
     /// The form that is run.
-    pub form: Form,
+    pub form: PresetSelection,
     /// Path of the store.
     pub store: &'a str,
     /// The command line.
@@ -65,7 +65,7 @@ pub struct NewRun<'a> {
 /// # Errors
 /// [`Failure`] if the store cannot be read.
 pub fn options_of(store: &Store, run: RunId) -> Result<Option<Options>, Failure> {
-    let text = store.cluster(run)?;
+    let text = store.submission_options(run)?;
     text.map(|text| read_options(&text))
         .transpose()
         .map_err(|error| Failure::from_error(Exit::Input, &error, None))
@@ -131,17 +131,17 @@ pub fn run(
     let (whole, path) = (new.study, new.store);
     let now = SystemClock.unix_seconds();
     let salt = format!("{path} {now} {} {}", SystemClock.now_ns(), process::own_pid());
-    let mut options = Options::new(study_digest(&salt, &Form::Whole)[..16].to_owned());
+    let mut options = Options::new(study_digest(&salt, &PresetSelection::Whole)[..16].to_owned());
     options.scheduler = Some(new.scheduler.to_owned()).filter(|name| name != KINDS[0].name);
     options.shared.clone_from(&new.shared);
     options.program.clone_from(&new.program);
     submission.set(&mut options)?;
     let patience_ns = submission.patience_ns()?;
     let scheduler = (kind_of(&options).find)()?;
-    let mut patience = Patience::new(&*scheduler, patience_ns);
+    let mut patience = WaitLimit::new(&*scheduler, patience_ns);
     let offer = scheduler.offer(&options)?;
     let mut store = Store::open_or_create(path)?;
-    require_vacant(&store, &whole.name)?;
+    require_no_unfinished_run(&store, &whole.name)?;
     interrupt::install()?;
     let mut folder = open_folder(&*scheduler, &options, &offer, state)?;
     announce(&offer, &folder);
@@ -152,9 +152,9 @@ pub fn run(
         form: new.form.clone(),
         scouted: None,
     };
-    let (origin, scouted) = look(&*scheduler, &mut folder, &mut patience, &job)?;
+    let (origin, scouted) = check_first_node(&*scheduler, &mut folder, &mut patience, &job)?;
     job.scouted = Some(scouted.clone());
-    folder.give(&job)?;
+    folder.write_job(&job)?;
     let study = NewStudy {
         study: whole,
         form: &new.form,
@@ -171,9 +171,15 @@ pub fn run(
         }
     };
     let detach = submission.detach;
-    let work =
-        Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state, display };
-    let outcome = work.go(&mut store, run, &mut folder, &mut patience)?;
+    let work = RunContext {
+        scheduler: &*scheduler,
+        options: &options,
+        offer: &offer,
+        detach,
+        state,
+        display,
+    };
+    let outcome = work.run_tasks(&mut store, run, &mut folder, &mut patience)?;
     Ok((store, outcome))
 }
 
@@ -215,19 +221,19 @@ pub fn resume(
     submission.set(&mut options)?;
     let patience_ns = submission.patience_ns()?;
     let scheduler = (kind_of(&options).find)()?;
-    let mut patience = Patience::new(&*scheduler, patience_ns);
+    let mut patience = WaitLimit::new(&*scheduler, patience_ns);
     let offer = scheduler.offer(&options)?;
     // Each trial has its own node: the properties of the run are those of the first node.
     let before = record.sessions.last().map_or(&record.origin, |session| &session.origin);
     let now = SessionRecord { began_unix_s: SystemClock.unix_seconds(), origin: before.clone() };
     let run: OpenRun = store.open_run(id, &now, HostChange::Refuse)?;
     let json = options.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-    store.save_cluster(run, &json)?;
+    store.save_submission_options(run, &json)?;
     interrupt::install()?;
     let mut folder = open_folder(&*scheduler, &options, &offer, state)?;
     announce(&offer, &folder);
     let skipped = loaded.cells.all.iter().map(|cell| cell.skipped.clone()).collect();
-    folder.give(&JobDocument {
+    folder.write_job(&JobDocument {
         key: options.key.clone(),
         pinfold: OWN_VERSION.to_owned(),
         toml: loaded.record.toml.clone(),
@@ -235,9 +241,15 @@ pub fn resume(
         scouted: Some(NodeProperties { facts: loaded.facts.clone(), skipped }),
     })?;
     let detach = submission.detach;
-    let work =
-        Work { scheduler: &*scheduler, options: &options, offer: &offer, detach, state, display };
-    work.go(store, run, &mut folder, &mut patience)
+    let work = RunContext {
+        scheduler: &*scheduler,
+        options: &options,
+        offer: &offer,
+        detach,
+        state,
+        display,
+    };
+    work.run_tasks(store, run, &mut folder, &mut patience)
 }
 
 fn open_folder<'a>(
@@ -276,14 +288,14 @@ fn announce(offer: &ClusterOffer, folder: &SharedFolder<'_>) {
 }
 
 /// Runs the check of the first node; without a result, nothing is left behind.
-fn look(
+fn check_first_node(
     scheduler: &dyn Scheduler,
     folder: &mut SharedFolder<'_>,
-    patience: &mut Patience<'_>,
+    patience: &mut WaitLimit<'_>,
     job: &JobDocument,
 ) -> Result<(Origin, NodeProperties), Failure> {
-    folder.give(job)?;
-    let looked = first_look(scheduler, folder, patience);
+    folder.write_job(job)?;
+    let looked = await_first_node(scheduler, folder, patience);
     looked.and_then(|text| read_scouted(&text, job)).or_else(|failure| {
         folder.cancel()?;
         folder.close()?;
@@ -292,15 +304,17 @@ fn look(
 }
 
 /// Runs the check of the first node, as soon as the scheduler accepts a job for it.
-fn first_look(
+fn await_first_node(
     scheduler: &dyn Scheduler,
     folder: &mut SharedFolder<'_>,
-    patience: &mut Patience<'_>,
+    patience: &mut WaitLimit<'_>,
 ) -> Result<String, Failure> {
     let mut reported = false;
     loop {
         match folder.scout(patience) {
-            Err(failure) if scheduler.not_taken(&failure.message) == Some(NotTaken::NoRoom) => {
+            Err(failure)
+                if scheduler.classify_rejection(&failure.message) == Some(Rejection::NoRoom) =>
+            {
                 if !std::mem::replace(&mut reported, true) {
                     say(&format!(
                         "note: {}; waiting until the scheduler accepts a job",

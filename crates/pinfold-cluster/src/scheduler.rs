@@ -71,10 +71,10 @@ pub trait Scheduler: Sync {
     fn last_message(&self, output: &str) -> Option<String>;
 
     /// Why it did not accept tasks; `None` if neither fewer nor later ones would help.
-    fn not_taken(&self, message: &str) -> Option<NotTaken>;
+    fn classify_rejection(&self, message: &str) -> Option<Rejection>;
 
     /// True if this reason for waiting is usual in a busy cluster; otherwise the user must act.
-    fn waits_as_usual(&self, reason: &str) -> bool;
+    fn is_usual_pending_reason(&self, reason: &str) -> bool;
 
     /// The command that shows nodes that are down.
     fn node_command(&self) -> &'static str;
@@ -155,7 +155,7 @@ pub struct BatchJob<'a> {
 
 /// Why a scheduler rejected tasks, if it may accept fewer of them, or later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum Rejection {
     /// The controller, an account or a QOS accepts no more jobs now.
     NoRoom,
     /// A limit that is not named; waiting may not help.

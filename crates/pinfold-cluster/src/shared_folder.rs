@@ -22,12 +22,12 @@ use pinfold_run::{Exit, Failure};
 use pinfold_study::store::TaskRecord;
 
 use crate::arrays::{Batch, arrays};
-use crate::collector::{Ask, Collector, Lost};
+use crate::collector::{Collector, Lost, PartAttempt};
 use crate::documents::JobDocument;
-use crate::patience::Patience;
 use crate::scheduler::{
-    BatchJob, ClusterOffer, JobRequest, NotTaken, QueuedTask, Scheduler, TaskState,
+    BatchJob, ClusterOffer, JobRequest, QueuedTask, Rejection, Scheduler, TaskState,
 };
+use crate::wait_limit::WaitLimit;
 
 /// Number of parts whose results are in the same folder.
 const SHARD: u32 = 1000;
@@ -45,7 +45,7 @@ pub fn scout_path(results: &str) -> String {
 }
 
 /// Called with tasks as soon as they are submitted.
-pub type Note<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
+pub type SubmissionCallback<'n> = dyn FnMut(&[TaskRecord]) -> Result<(), Failure> + 'n;
 
 /// The state of the tasks.
 #[derive(Debug)]
@@ -170,7 +170,7 @@ impl<'a> SharedFolder<'a> {
     /// Uses shorter arrays from now on, if this is why the array was rejected.
     fn shorten(&mut self, refused: &Batch, failure: Failure) -> Result<(), Failure> {
         let largest = refused.elements.iter().max().copied().unwrap_or(0);
-        if self.scheduler.not_taken(&failure.message) != Some(NotTaken::ArrayTooLarge)
+        if self.scheduler.classify_rejection(&failure.message) != Some(Rejection::ArrayTooLarge)
             || largest == 0
         {
             return Err(failure);
@@ -182,7 +182,7 @@ impl<'a> SharedFolder<'a> {
     }
 
     /// The last message of a task.
-    fn words_of(&self, name: &str) -> Option<String> {
+    fn read_last_message(&self, name: &str) -> Option<String> {
         let bytes = files::read(&format!("{}/out/{name}.txt", self.folder)).ok()?;
         self.scheduler.last_message(&String::from_utf8_lossy(&bytes))
     }
@@ -196,7 +196,7 @@ impl<'a> SharedFolder<'a> {
     ///
     /// # Errors
     /// [`Failure`] if it cannot be written.
-    pub fn give(&mut self, job: &JobDocument) -> Result<(), Failure> {
+    pub fn write_job(&mut self, job: &JobDocument) -> Result<(), Failure> {
         let text = job.to_json().map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
         Ok(files::write_atomic(&format!("{}/job.json", self.folder), text.as_bytes())?)
     }
@@ -205,7 +205,7 @@ impl<'a> SharedFolder<'a> {
     ///
     /// # Errors
     /// [`Failure`] if the node gave none.
-    pub fn scout(&mut self, patience: &mut Patience<'_>) -> Result<String, Failure> {
+    pub fn scout(&mut self, patience: &mut WaitLimit<'_>) -> Result<String, Failure> {
         let job = self.submit_batch(&self.worker(&["--scout"]), &[], None)?;
         let path = scout_path(&self.results());
         let mut ended_ns = None;
@@ -221,13 +221,13 @@ impl<'a> SharedFolder<'a> {
             let line = queue.iter().find(|line| line.job == job);
             match line.map(|line| &line.state) {
                 Some(TaskState::Pending(reason)) => {
-                    patience.waits(&[(reason.clone(), 1)].into())?
+                    patience.check_timeout(&[(reason.clone(), 1)].into())?
                 }
-                Some(TaskState::Running) => patience.moves(),
+                Some(TaskState::Running) => patience.reset_timeout(),
                 Some(TaskState::Ended(state)) => {
                     let node = line.map_or("", |line| line.node.as_str());
                     let how = self.scheduler.describe_end(state, &job.to_string());
-                    let why = self.words_of(&job.to_string());
+                    let why = self.read_last_message(&job.to_string());
                     return Err(scout_failed(node, &how, why.as_deref()));
                 }
                 Some(TaskState::Completed) | None => {
@@ -252,7 +252,11 @@ impl<'a> SharedFolder<'a> {
     ///
     /// # Errors
     /// [`Failure`] with the scheduler's message.
-    pub fn submit(&mut self, asks: &[Ask], note: &mut Note<'_>) -> Result<(), Failure> {
+    pub fn submit(
+        &mut self,
+        asks: &[PartAttempt],
+        note: &mut SubmissionCallback<'_>,
+    ) -> Result<(), Failure> {
         let mut left = asks.to_vec();
         while let Some((attempt, batch)) = arrays(&left, self.max_array).into_iter().next() {
             let job = match self.submit_array(attempt, &batch) {
@@ -316,14 +320,14 @@ impl<'a> SharedFolder<'a> {
     /// # Errors
     /// [`Failure`] if it cannot be renamed.
     pub fn refuse(&mut self, path: &str, why: &str) -> Result<(), Failure> {
-        if let Some(place) = place_of(path) {
+        if let Some(place) = parse_result_name(path) {
             self.refused.insert(place, why.to_owned());
         }
         Ok(files::rename(path, &format!("{path}.refused"))?)
     }
 
     /// The tasks that ended without a result, by the last poll.
-    pub fn judge(&self, collector: &mut Collector) -> TaskStates {
+    pub fn classify_tasks(&self, collector: &mut Collector) -> TaskStates {
         let seen = collector.compare_queue(&self.queue, SystemClock.now_ns());
         let (running, pending) = (seen.running, seen.pending);
         let mut look = TaskStates { running, pending, lost: Vec::new() };
@@ -341,7 +345,7 @@ impl<'a> SharedFolder<'a> {
                     format!("{scheduler} has no record of the task, and it wrote no result")
                 }
             };
-            let reason = match self.words_of(&name).filter(|_| refused.is_none()) {
+            let reason = match self.read_last_message(&name).filter(|_| refused.is_none()) {
                 Some(words) => format!("{reason}: {words}"),
                 None => reason,
             };
@@ -396,7 +400,7 @@ fn scout_failed(node: &str, how: &str, said: Option<&str>) -> Failure {
 }
 
 /// Part and attempt of a result's file.
-fn place_of(path: &str) -> Option<(u32, u32)> {
+fn parse_result_name(path: &str) -> Option<(u32, u32)> {
     let name = path.rsplit('/').next()?.strip_suffix(".json")?;
     let (part, attempt) = name.split_once('-')?;
     Some((part.parse().ok()?, attempt.parse().ok()?))

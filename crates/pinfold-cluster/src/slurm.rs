@@ -6,11 +6,11 @@ mod task;
 use pinfold_host::process::{Output, Spawn, capture, find_program};
 use pinfold_run::{Exit, Failure};
 
-use self::protocol::{BadAnswer, BadWord, NODE_WORDS, NodeSelection};
+use self::protocol::{BadAnswer, InvalidArgument, NodeSelection, SINFO_ARGUMENTS};
+use crate::child_input::run_with_input;
 use crate::documents::Options;
-use crate::feed::run_with_input;
 use crate::scheduler::{
-    BatchJob, ClusterOffer, JobRequest, Kind, NotTaken, OfferedNode, QueuedTask, Scheduler,
+    BatchJob, ClusterOffer, JobRequest, Kind, OfferedNode, QueuedTask, Rejection, Scheduler,
 };
 
 /// Timeout of a command; only a controller with problems takes longer.
@@ -41,7 +41,7 @@ fn check(options: &Options) -> Result<(), Failure> {
         protocol::partition(name).map_err(|error| bad_word(&error))?;
     }
     if let Some(limit) = &options.time {
-        protocol::time(limit).map_err(|error| bad_word(&error))?;
+        protocol::check_time_limit(limit).map_err(|error| bad_word(&error))?;
     }
     if let Some(nodes) = &options.nodes {
         protocol::nodes(nodes).map_err(|error| bad_word(&error))?;
@@ -56,7 +56,7 @@ fn bad_answer(error: &BadAnswer) -> Failure {
 }
 
 /// The failure for an argument that Slurm would not accept.
-fn bad_word(error: &BadWord) -> Failure {
+fn bad_word(error: &InvalidArgument) -> Failure {
     Failure::new(Exit::Input, error.to_string())
 }
 
@@ -98,7 +98,7 @@ fn check_output(name: &str, output: &Output) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(output.stdout_text());
     }
-    let (message, hint) = protocol::complaint(name, &output.stderr_text());
+    let (message, hint) = protocol::explain_error(name, &output.stderr_text());
     let failure = Failure::new(Exit::Host, message);
     Err(match hint {
         Some(hint) => failure.with_hint(hint),
@@ -115,7 +115,7 @@ impl Scheduler for Slurm {
         let words = ["show", "config"].map(str::to_owned);
         let answer = self.ask("scontrol", &self.scontrol, &words)?;
         let config = protocol::config(&answer).map_err(|error| bad_answer(&error))?;
-        let words = NODE_WORDS.map(str::to_owned);
+        let words = SINFO_ARGUMENTS.map(str::to_owned);
         let answer = self.ask("sinfo", &self.sinfo, &words)?;
         let lines = protocol::node_lines(&answer).map_err(|error| bad_answer(&error))?;
         let node_selection = options.nodes.as_deref().map(protocol::nodes).transpose();
@@ -150,18 +150,18 @@ impl Scheduler for Slurm {
     fn submit(&self, request: &JobRequest, batch: &BatchJob<'_>) -> Result<u64, Failure> {
         let spawn = Spawn::new(&self.sbatch).args(request.sbatch(batch));
         let script = protocol::script(batch.program);
-        let output = run_with_input(spawn, script.as_bytes(), &protocol::will_ask_again)?;
+        let output = run_with_input(spawn, script.as_bytes(), &protocol::is_sbatch_retrying)?;
         let answer = check_output("sbatch", &output)?;
         protocol::parse_job_id(&answer).map_err(|error| bad_answer(&error))
     }
 
     fn queue(&self, name: &str) -> Result<Vec<QueuedTask>, Failure> {
-        let answer = self.ask("squeue", &self.squeue, &protocol::queue_words(name))?;
+        let answer = self.ask("squeue", &self.squeue, &protocol::squeue_arguments(name))?;
         protocol::queue(&answer).map_err(|error| bad_answer(&error))
     }
 
     fn describe_end(&self, state: &str, job: &str) -> String {
-        protocol::ended_words(state, self.exit_code(job).as_deref())
+        protocol::describe_end_state(state, self.exit_code(job).as_deref())
     }
 
     fn last_message(&self, output: &str) -> Option<String> {
@@ -173,11 +173,11 @@ impl Scheduler for Slurm {
         own.or_else(|| protocol::last_message(output)).map(|line| line.chars().take(300).collect())
     }
 
-    fn not_taken(&self, message: &str) -> Option<NotTaken> {
+    fn classify_rejection(&self, message: &str) -> Option<Rejection> {
         protocol::not_taken(message)
     }
 
-    fn waits_as_usual(&self, reason: &str) -> bool {
+    fn is_usual_pending_reason(&self, reason: &str) -> bool {
         protocol::waits_as_usual(reason)
     }
 

@@ -6,8 +6,8 @@ use pinfold_model::{Figure, Origin};
 use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, Store, TrialRecord};
 use pinfold_study::study::{
-    self, Cell, Cells, Environment, Finished, Form, HostFacts, Loaded, NewStudy, Outcome, Runner,
-    StartRequest, Study, TrialError, from_toml,
+    self, Cell, Cells, Environment, Finished, HostFacts, Loaded, NewStudy, Outcome,
+    PresetSelection, Runner, StartRequest, Study, TrialError, from_toml,
 };
 
 use super::documents::{JobDocument, NodeProperties, Options};
@@ -20,12 +20,12 @@ pub struct JobStudy {
     pub whole: Study,
     /// In the form that is run.
     pub study: Study,
-    form: Form,
+    form: PresetSelection,
 }
 
 /// The result of a node.
 #[derive(Debug)]
-pub enum Found {
+pub enum PartResult {
     /// All trials of the part.
     Whole(Vec<(TrialRecord, Vec<Figure>)>),
     /// Interrupted after this number of trials, of this total.
@@ -39,7 +39,7 @@ pub enum Found {
 /// not the form of the job.
 pub fn scout(job: &JobDocument) -> Result<JobStudy, RunError> {
     let whole = from_toml(&job.toml).map_err(RunError::Stored)?;
-    let study = whole.in_form(&job.form)?;
+    let study = whole.apply_preset(&job.form)?;
     Ok(JobStudy { whole, study, form: job.form.clone() })
 }
 
@@ -48,7 +48,11 @@ impl JobStudy {
     ///
     /// # Errors
     /// [`RunError`] if nothing can be run here.
-    pub fn look(&self, facts: &HostFacts, runner: &dyn Runner) -> Result<NodeProperties, RunError> {
+    pub fn read_properties(
+        &self,
+        facts: &HostFacts,
+        runner: &dyn Runner,
+    ) -> Result<NodeProperties, RunError> {
         let cells = study::cells(&self.study, facts, runner)?;
         let skipped = cells.all.into_iter().map(|cell| cell.skipped).collect();
         Ok(NodeProperties { facts: facts.clone(), skipped })
@@ -104,7 +108,7 @@ pub fn work(
     origin: &Origin,
     facts: &HostFacts,
     environment: &mut Environment<'_>,
-) -> Result<Found, RunError> {
+) -> Result<PartResult, RunError> {
     let mut store = Store::in_memory()?;
     let new = NewStudy {
         study: &scout.whole,
@@ -122,13 +126,13 @@ pub fn work(
         RunError::Runner { what: "run the study", message, hint: None }
     })?;
     match study::run_starts(&mut store, run, &part.starts, environment)? {
-        Outcome::Interrupted { done, total } => Ok(Found::Interrupted(done, total)),
+        Outcome::Interrupted { done, total } => Ok(PartResult::Interrupted(done, total)),
         Outcome::Finished => {
             let mut trials = Vec::new();
             for (id, trial) in store.trials(run.id())? {
                 trials.push((trial, store.figures(id)?));
             }
-            Ok(Found::Whole(trials))
+            Ok(PartResult::Whole(trials))
         }
     }
 }
@@ -144,9 +148,9 @@ pub fn create_on_cluster(
     scouted: &NodeProperties,
     options: &Options,
 ) -> Result<OpenRun, RunError> {
-    let cells = Cells::new(&new.study.in_form(new.form)?, new.facts)?;
+    let cells = Cells::new(&new.study.apply_preset(new.form)?, new.facts)?;
     if cells.all.len() != scouted.skipped.len() {
-        return Err(study::other_cells(scouted.skipped.len(), cells.all.len()));
+        return Err(study::cell_mismatch_error(scouted.skipped.len(), cells.all.len()));
     }
     let reasons = cells.all.iter().zip(&scouted.skipped);
     let reasons = reasons

@@ -51,7 +51,7 @@ pub struct DomainSettings {
 impl DomainSettings {
     /// These settings, with those of `other` for what they do not say.
     #[must_use]
-    pub fn or(self, other: &Self) -> Self {
+    pub fn merge_defaults(self, other: &Self) -> Self {
         Self {
             place: self.place.or(other.place),
             strategy: self.strategy.or_else(|| other.strategy.clone()),
@@ -201,7 +201,7 @@ fn place(keys: &mut Keys) -> Result<Option<bool>, Fault> {
     match keys.take("place") {
         None => Ok(None),
         Some(Value { what: ValueKind::Truth(place), .. }) => Ok(Some(place)),
-        Some(value) => Err(value.not("place", "true or false")),
+        Some(value) => Err(value.kind_fault("place", "true or false")),
     }
 }
 
@@ -334,7 +334,7 @@ place = false
         let uuid = "6695eb01-f6a4-8304-79aa-97f2502e193f";
         let row = domains.row("db-1", uuid).unwrap().unwrap();
         assert_eq!(row.line, 4);
-        let found = row.settings.clone().or(&domains.default);
+        let found = row.settings.clone().merge_defaults(&domains.default);
         assert_eq!(found.strategy.as_deref(), Some("low-latency"));
         assert_eq!(found.prefer, Some(Preference::Frequency));
         assert_eq!(found.isolation, Some(IsolationScope::Host));
@@ -343,7 +343,7 @@ place = false
         assert_eq!(domains.row("web", uuid), Ok(None));
         let other = Domains::from_toml(&format!("[[domain]]\nname = \"{uuid}\"")).unwrap();
         let row = other.row("web", uuid).unwrap().unwrap();
-        let found = row.settings.clone().or(&domains.default);
+        let found = row.settings.clone().merge_defaults(&domains.default);
         assert_eq!(found.strategy.as_deref(), Some("balanced"));
     }
 

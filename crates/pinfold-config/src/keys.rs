@@ -46,7 +46,7 @@ impl Keys {
     ) -> Result<(Self, Option<Fault>), Fault> {
         let at = table.at;
         let ValueKind::Table(entries) = table.what else {
-            return Err(table.not(name, "a table"));
+            return Err(table.kind_fault(name, "a table"));
         };
         let unknown = entries.iter().find(|(key, _, _)| !known.contains(&key.as_str()));
         let fault = unknown.map(|(key, at, _)| {
@@ -99,7 +99,7 @@ impl Keys {
                 items.into_iter().map(|item| item.into_text(key)).collect()
             }
             Some(value @ Value { what: ValueKind::Text(_), .. }) => Ok(vec![value.into_text(key)?]),
-            Some(value) => Err(value.not(key, "a list of strings")),
+            Some(value) => Err(value.kind_fault(key, "a list of strings")),
         }
     }
 
@@ -112,7 +112,7 @@ impl Keys {
             None => Ok(Vec::new()),
             Some(Value { what: ValueKind::List(items), .. }) => Ok(items),
             Some(value) => Err(value
-                .not(key, "a list of tables")
+                .kind_fault(key, "a list of tables")
                 .with_hint(format!("write [[{key}]] in double brackets"))),
         }
     }

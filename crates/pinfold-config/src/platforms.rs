@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::count_noun;
 use pinfold_model::{
-    Attach, Command, CpuSet, Like, Method, NodeId, Platform, PlatformVnode, Speed, SpeedRequest,
-    Variant,
+    Attach, Command, CpuSet, Method, NodeId, Platform, PlatformVnode, ProfileReference, Speed,
+    SpeedRequest, Variant,
 };
 
 use crate::ConfigError;
@@ -75,7 +75,7 @@ pub fn from_toml(text: &str) -> Result<Platform, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError`] as [`from_toml`], without a position.
-pub fn vnode_from_words(words: &str) -> Result<PlatformVnode, ConfigError> {
+pub fn parse_vnode_spec(words: &str) -> Result<PlatformVnode, ConfigError> {
     let mut table = value::parse_words(words, &["speed"]).map_err(example)?;
     // One speed is for all cores, as in a file that holds no list.
     if let ValueKind::Table(entries) = &mut table.what {
@@ -104,7 +104,8 @@ pub fn speed(text: &str) -> Result<SpeedRequest, ConfigError> {
 }
 
 fn platform(mut keys: Keys) -> Result<Platform, Fault> {
-    let share_housekeeping = truth(&mut keys, "share-housekeeping")?.is_some_and(|(yes, _)| yes);
+    let share_housekeeping =
+        take_bool(&mut keys, "share-housekeeping")?.is_some_and(|(yes, _)| yes);
     let usual = keys.text("method")?.map(|(text, at)| method(&text, at)).transpose()?;
     let mut vnodes: Vec<PlatformVnode> = Vec::new();
     let mut names = BTreeSet::new();
@@ -183,7 +184,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
     };
     if method.is_some_and(Method::replays_load) {
         return Err(value
-            .not(
+            .kind_fault(
                 "speed",
                 "possible with inject: the recorded load determines what is left of each core",
             )
@@ -210,7 +211,7 @@ fn speeds(keys: &mut Keys, cores: u32, method: Option<Method>) -> Result<Vec<Spe
 }
 
 /// The profile of a machine instead of a speed.
-fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<Like>, Fault> {
+fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<ProfileReference>, Fault> {
     let file = file_name(keys, "like")?;
     let (kind, own) = (keys.text("kind")?, file_name(keys, "own")?);
     let Some((file, at)) = file else {
@@ -226,7 +227,11 @@ fn like(keys: &mut Keys, method: Option<Method>) -> Result<Option<Like>, Fault> 
         return Err(Fault::new(at, text)
             .with_hint("use either speed or like; inject takes its speed from a recorded load"));
     }
-    Ok(Some(Like { file, kind: kind.map(|(kind, _)| kind), own: own.map(|(own, _)| own) }))
+    Ok(Some(ProfileReference {
+        file,
+        kind: kind.map(|(kind, _)| kind),
+        own: own.map(|(own, _)| own),
+    }))
 }
 
 fn file_name(keys: &mut Keys, key: &'static str) -> Result<Option<(String, usize)>, Fault> {
@@ -267,7 +272,7 @@ fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault>
 }
 
 fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
-    match truth(keys, "calibrate")? {
+    match take_bool(keys, "calibrate")? {
         Some((true, at)) if !method.is_some_and(Method::sets_frequency) => {
             Err(Fault::new(at, "calibrate: only gov and freq set hardware frequencies".to_owned())
                 .with_hint("omit it: stall and hogs measure their own cost"))
@@ -277,14 +282,16 @@ fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {
 }
 
 /// A boolean with its position; on the command line it is a text.
-fn truth(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
+fn take_bool(keys: &mut Keys, name: &str) -> Result<Option<(bool, usize)>, Fault> {
     match keys.take(name) {
         None => Ok(None),
         Some(Value { what: ValueKind::Truth(yes), at }) => Ok(Some((yes, at))),
         Some(Value { what: ValueKind::Text(text), at }) if text == "true" || text == "false" => {
             Ok(Some((text == "true", at)))
         }
-        Some(value) => Err(value.not(name, "true or false").with_hint("write it without quotes")),
+        Some(value) => {
+            Err(value.kind_fault(name, "true or false").with_hint("write it without quotes"))
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod policies;
 use std::collections::BTreeSet;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PinRequest,
+    CpuSet, Device, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, NodeId, PinRequest,
     Preference, Request, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest, closest,
 };
 
@@ -73,7 +73,7 @@ pub fn parse_vm_spec(words: &str) -> Result<VnodeRequest, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError`] as [`from_toml`], without a position.
-pub fn group_from_words(words: &str) -> Result<VnodeRequest, ConfigError> {
+pub fn parse_group_spec(words: &str) -> Result<VnodeRequest, ConfigError> {
     let read = value::parse_words(words, &["devices", "policies", "pins"]).and_then(group);
     Ok(read.map_err(|fault| fault.or_hint("for example: name=build,cores=2"))?)
 }
@@ -82,16 +82,16 @@ pub fn group_from_words(words: &str) -> Result<VnodeRequest, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError`] if it is neither.
-pub fn free_share(text: &str) -> Result<Free, ConfigError> {
-    Ok(free(&Value::guess(text, 0))?)
+pub fn free_share(text: &str) -> Result<FreeCpus, ConfigError> {
+    Ok(free(&Value::infer(text, 0))?)
 }
 
 /// Reads the CPUs that stay free for the host: `0,8`.
 ///
 /// # Errors
 /// [`ConfigError`] if it is no list, or an empty one; `option` is named in it.
-pub fn free_pus(option: &str, text: &str) -> Result<Free, ConfigError> {
-    Ok(Free::These(host_pus(option, text, 0)?))
+pub fn free_pus(option: &str, text: &str) -> Result<FreeCpus, ConfigError> {
+    Ok(FreeCpus::These(host_pus(option, text, 0)?))
 }
 
 /// Reads a device: a PCI address such as `0000:05:00.0`, or `node:1`.
@@ -114,7 +114,7 @@ pub fn pins(text: &str) -> Result<Vec<PinRequest>, ConfigError> {
 ///
 /// # Errors
 /// [`ConfigError`] if it is none of them.
-pub fn emulator_wish(text: &str) -> Result<EmulatorRequest, ConfigError> {
+pub fn parse_emulator_request(text: &str) -> Result<EmulatorRequest, ConfigError> {
     Ok(emulator_request(text, 0)?)
 }
 
@@ -202,14 +202,14 @@ fn keys_of(table: Value, name: &'static str, known: &[&'static str]) -> Result<K
     Keys::new(table, name, known)
 }
 
-fn host(mut keys: Keys) -> Result<Option<Free>, Fault> {
+fn host(mut keys: Keys) -> Result<Option<FreeCpus>, Fault> {
     let share = keys.take("free").map(|value| free(&value)).transpose()?;
     match (share, keys.text("pus")?) {
         (Some(_), Some((_, at))) => Err(Fault::new(
             at,
             "host.pus and host.free exclude each other: give a list or a number of CPUs".to_owned(),
         )),
-        (None, Some((text, at))) => Ok(Some(Free::These(host_pus("host.pus", &text, at)?))),
+        (None, Some((text, at))) => Ok(Some(FreeCpus::These(host_pus("host.pus", &text, at)?))),
         (share, None) => Ok(share),
     }
 }
@@ -235,7 +235,7 @@ fn vm(table: Value) -> Result<VnodeRequest, Fault> {
         Some(Value { what: ValueKind::Truth(true), .. }) => SmtRequest::Shown,
         Some(Value { what: ValueKind::Truth(false), .. }) => SmtRequest::Hidden,
         Some(Value { what: ValueKind::Text(text), .. }) if text == "auto" => SmtRequest::Auto,
-        Some(value) => return Err(value.not("smt", "true, false or \"auto\"")),
+        Some(value) => return Err(value.kind_fault("smt", "true, false or \"auto\"")),
     };
     let vm = VmRequest { iothreads, vhosts, smt, ..VmRequest::from_vcpus(vcpus) };
     common(keys, |name| VnodeRequest::vm(name, vm))
@@ -281,17 +281,17 @@ fn common(mut keys: Keys, make: impl FnOnce(&str) -> VnodeRequest) -> Result<Vno
     }
     if let Some(value) = keys.take("priority") {
         let ValueKind::Number(number) = value.what else {
-            return Err(value.not("priority", "a whole number (higher is placed first)"));
+            return Err(value.kind_fault("priority", "a whole number (higher is placed first)"));
         };
         vnode.priority = i32::try_from(number)
-            .map_err(|_| value.not("priority", "a number of at most nine digits"))?;
+            .map_err(|_| value.kind_fault("priority", "a number of at most nine digits"))?;
     }
     Ok(vnode)
 }
 
 pub(crate) fn at_least_one(key: &str, value: &Value, or: &str) -> Result<u32, Fault> {
     match value.count(key)? {
-        0 => Err(value.not(key, &format!("a number of at least 1{or}"))),
+        0 => Err(value.kind_fault(key, &format!("a number of at least 1{or}"))),
         count => Ok(count),
     }
 }
@@ -312,21 +312,21 @@ fn host_pus(key: &str, text: &str, at: usize) -> Result<CpuSet, Fault> {
     }
 }
 
-fn free(value: &Value) -> Result<Free, Fault> {
+fn free(value: &Value) -> Result<FreeCpus, Fault> {
     fn is_wrong(value: &Value) -> Fault {
-        value.not("free", "a number of CPUs such as 4, or a part such as \"25%\", 1 to 99")
+        value.kind_fault("free", "a number of CPUs such as 4, or a part such as \"25%\", 1 to 99")
     }
 
     match &value.what {
         ValueKind::Number(_) => match value.count("free")? {
             0 => Err(is_wrong(value)),
-            count => Ok(Free::Pus(count)),
+            count => Ok(FreeCpus::Pus(count)),
         },
         ValueKind::Text(text) => {
             let percent = text.strip_suffix('%').and_then(|percent| percent.parse().ok());
             percent
                 .filter(|percent| (1..100).contains(percent))
-                .map(Free::Percent)
+                .map(FreeCpus::Percent)
                 .ok_or_else(|| is_wrong(value))
         }
         ValueKind::Fraction(_)
@@ -420,7 +420,10 @@ pub(crate) fn one_of<T: Copy>(
 /// `40%`, `12.5%`, or a fraction such as 0.4.
 fn speed(value: &Value) -> Result<Speed, Fault> {
     fn is_wrong(value: &Value) -> Fault {
-        value.not("speed", "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1")
+        value.kind_fault(
+            "speed",
+            "a part of full speed such as \"40%\" or 0.4, above 0 and at most 1",
+        )
     }
 
     let (digits, shift) = match &value.what {
@@ -458,7 +461,7 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
     };
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| {
         let forms = "a size with its unit, such as \"16GiB\" or \"16G\" (B, K, M, G, T)";
-        value.not(key, forms)
+        value.kind_fault(key, forms)
     })
 }
 
@@ -467,7 +470,7 @@ fn size(key: &str, value: &Value) -> Result<u64, Fault> {
 /// # Errors
 /// [`ConfigError`] if it is no such size.
 pub fn page_size(text: &str) -> Result<u64, ConfigError> {
-    Ok(huge_page_bytes(&Value::guess(text, 0))?)
+    Ok(huge_page_bytes(&Value::infer(text, 0))?)
 }
 
 fn huge_page_bytes(value: &Value) -> Result<u64, Fault> {
@@ -475,6 +478,6 @@ fn huge_page_bytes(value: &Value) -> Result<u64, Fault> {
     if bytes.is_power_of_two() && bytes >= 4096 {
         Ok(bytes)
     } else {
-        Err(value.not("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\""))
+        Err(value.kind_fault("huge-pages", "a size of pages such as \"2MiB\" or \"1GiB\""))
     }
 }

@@ -32,7 +32,7 @@ pub enum ValueKind {
 
 impl Value {
     /// A word of the command line: a number or a boolean if it has that form, else a text.
-    pub fn guess(word: &str, at: usize) -> Self {
+    pub fn infer(word: &str, at: usize) -> Self {
         let what = match (word, word.parse::<i64>()) {
             ("true", _) => ValueKind::Truth(true),
             ("false", _) => ValueKind::Truth(false),
@@ -53,7 +53,7 @@ impl Value {
         if let ValueKind::Text(text) = self.what {
             return Ok((text, self.at));
         }
-        Err(self.not(key, "a string"))
+        Err(self.kind_fault(key, "a string"))
     }
 
     /// The value as a number, 0 to 2^32 - 1.
@@ -62,13 +62,13 @@ impl Value {
     /// [`Fault`] if it is none.
     pub fn count(&self, key: &str) -> Result<u32, Fault> {
         let ValueKind::Number(number) = self.what else {
-            return Err(self.not(key, "a whole number"));
+            return Err(self.kind_fault(key, "a whole number"));
         };
-        u32::try_from(number).map_err(|_| self.not(key, "a number from 0 to 4294967295"))
+        u32::try_from(number).map_err(|_| self.kind_fault(key, "a number from 0 to 4294967295"))
     }
 
     /// The fault that the value does not have the kind that the key needs.
-    pub fn not(&self, key: &str, wanted: &str) -> Fault {
+    pub fn kind_fault(&self, key: &str, wanted: &str) -> Fault {
         let found = match &self.what {
             ValueKind::Text(text) => format!("{text:?}"),
             ValueKind::Number(number) => number.to_string(),
@@ -177,7 +177,7 @@ fn whole(value: &DeValue<'_>, at: usize) -> Result<ValueKind, Fault> {
 /// `+`; `name` is always a text.
 pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
-    for word in divide(words) {
+    for word in split_pairs(words) {
         let Some((key, value)) = word.split_once('=') else {
             return Err(Fault::new(0, format!("{word:?} is not written key=value")));
         };
@@ -189,7 +189,7 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
             key if lists.contains(&key) => {
                 Value { at: 0, what: ValueKind::List(value.split('+').map(text).collect()) }
             }
-            _ => Value::guess(value, 0),
+            _ => Value::infer(value, 0),
         };
         entries.push((key.to_owned(), 0, value));
     }
@@ -202,7 +202,7 @@ fn text(text: &str) -> Value {
 
 /// The `key=value` words of a text, separated by commas and blanks. A word without `=` belongs to
 /// the value before it, as in `memory=16 GiB` or `pins=emulator=0,8`.
-fn divide(text: &str) -> Vec<String> {
+fn split_pairs(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for part in text.split(',') {
         for (place, word) in part.split_whitespace().enumerate() {

@@ -11,7 +11,7 @@ use pinfold_model::tunables::{FormatAnswer, Scope};
 use pinfold_model::{CpuSet, MemoryPlan, Plan, Policy, Role, Topology, VnodePlan};
 use pinfold_plan::guest_numa::{self, node_list};
 
-use super::common::{self, comment, headline, safe};
+use super::common::{self, comment, headline, replace_control_chars};
 use super::format::{Format, Syntax};
 
 /// The format.
@@ -21,14 +21,14 @@ pub(super) const FORMAT: Format = Format {
     is_of_host: false,
     can_merge: false,
     syntax: Syntax::Script,
-    write: |plan, topology, _| Ok(cloud_hypervisor(plan, plan.single()?, topology)),
+    write: |plan, topology, _| Ok(cloud_hypervisor(plan, plan.single_vnode()?, topology)),
     together: None,
     tunable: |_, _| FormatAnswer::host(),
 };
 
 /// A script that starts `cloud-hypervisor` with the options of the plan and its own arguments.
 fn cloud_hypervisor(plan: &Plan, vnode: &VnodePlan, topology: &Topology) -> String {
-    if let Some(text) = common::not_a_machine(vnode, "Cloud Hypervisor") {
+    if let Some(text) = common::process_group_text(vnode, "Cloud Hypervisor") {
         return text;
     }
     let mut script = format!(
@@ -66,7 +66,7 @@ fn notes(script: &mut String, vnode: &VnodePlan) {
     for thread in vnode.threads.iter().filter(|thread| thread.role.is_device()) {
         script.push_str(&comment(&format!(
             "# Cloud Hypervisor has no option for {}: the plan wants {}.",
-            safe(&thread.role.to_string()),
+            replace_control_chars(&thread.role.to_string()),
             thread.pus
         )));
     }

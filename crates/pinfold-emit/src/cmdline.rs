@@ -9,10 +9,10 @@ use pinfold_model::tunables::huge_pages::{self, pools};
 use pinfold_model::tunables::{FormatAnswer, HugePagePool, Scope, Value, new_irqs};
 use pinfold_model::{CpuSet, IrqPlan, NodeId, Plan, ThreadPlan, Topology, VnodePlan};
 
-use super::answers::Line;
-use super::common::{comment, headline, nothing_kept, safe};
+use super::common::{comment, headline, nothing_kept, replace_control_chars};
 use super::format::{Format, Syntax};
-use pinfold_plan::boot::{self, BootParameterState, keeping_off, without_boot_pu};
+use super::tunable_answers::Line;
+use pinfold_plan::boot::{self, BootParameterState, isolation_parameters, without_boot_pu};
 use pinfold_plan::guest_numa::{cells, shares};
 use pinfold_plan::text::verb;
 
@@ -177,7 +177,8 @@ fn changes(line: &[String], topology: &Topology) -> String {
     const PLACES: &str = "#   Debian, Ubuntu: GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
                           #   Fedora: grubby --update-kernel=ALL, with --remove-args=\"OLD\" --args=\"NEW\".\n\
                           #   systemd-boot: /etc/kernel/cmdline.\n";
-    let standing = |parameter: &String| boot::standing(parameter, &topology.boot_parameters);
+    let standing =
+        |parameter: &String| boot::compare_boot_parameter(parameter, &topology.boot_parameters);
     let standings: Vec<BootParameterState> = line.iter().map(standing).collect();
     if standings.iter().all(|one| *one == BootParameterState::New) {
         return "# Debian, Ubuntu: append to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, then update-grub.\n\
@@ -197,7 +198,7 @@ fn changes(line: &[String], topology: &Topology) -> String {
             BootParameterState::There => format!("{parameter}: already there"),
             BootParameterState::Other(old) => format!("replace {old} with {parameter}"),
         };
-        text.push_str(&format!("#   {}\n", safe(&change)));
+        text.push_str(&format!("#   {}\n", replace_control_chars(&change)));
     }
     text + "# Where that line is:\n" + PLACES + "# The parameters after the change:\n"
 }
@@ -208,7 +209,7 @@ fn isolation(plan: &Plan, reserved: &CpuSet) -> Vec<String> {
     if reserved.is_empty() {
         return Vec::new();
     }
-    let mut line = keeping_off(reserved);
+    let mut line = isolation_parameters(reserved);
     if !plan.tuning.has(&new_irqs::TUNABLE) && all_irqs(plan).is_none() {
         line.push(format!("irqaffinity={}", plan.housekeeping.difference(reserved)));
     }

@@ -22,7 +22,8 @@ pub(super) fn nothing_kept(plan: &Plan, topology: &Topology, format: &str) -> St
     } else {
         ("A strategy that reserves CPUs excludes the host's tasks from them, as in", "low-latency")
     };
-    let command = safe(&command::isolating(plan, topology, strategy, format));
+    let command =
+        replace_control_chars(&command::isolation_command(plan, topology, strategy, format));
     let text = "This plan shares all its CPUs with the host, so there are none to isolate.";
     comment(&format!("# {text} {why} `{command}`"))
 }
@@ -75,7 +76,7 @@ pub(super) fn plain_name(vnode: &VnodePlan) -> String {
 /// The plan and the CPUs of its vCPUs, on one line.
 pub(super) fn headline(plan: &Plan) -> String {
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
-    let pins = pinfold_model::pins_of(plan);
+    let pins = pinfold_model::describe_pins(plan);
     let pins = if pins.is_empty()
         || plan.vnodes.iter().all(|vnode| vnode.kind == VnodeKind::ProcessGroup)
     {
@@ -83,7 +84,7 @@ pub(super) fn headline(plan: &Plan) -> String {
     } else {
         format!("vCPUs {pins}")
     };
-    safe(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
+    replace_control_chars(&format!("Pinfold: {} for {}: {pins}", plan.strategy, names.join(", ")))
 }
 
 /// The siblings of the vCPUs' CPUs.
@@ -131,11 +132,11 @@ pub(super) fn no_dies(vnode: &VnodePlan, topology: &Topology, format: &str) -> S
 }
 
 /// The complete text for a process group, in a format for virtual machines only.
-pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
+pub(super) fn process_group_text(vnode: &VnodePlan, format: &str) -> Option<String> {
     match vnode.kind {
         VnodeKind::VirtualMachine => None,
         VnodeKind::ProcessGroup => Some(
-            safe(&format!(
+            replace_control_chars(&format!(
                 "# {} is a process group: {format} is for virtual machines only (`--emit systemd` is for both)",
                 vnode.name
             )) + "\n",
@@ -144,6 +145,6 @@ pub(super) fn not_a_machine(vnode: &VnodePlan, format: &str) -> Option<String> {
 }
 
 /// A text without line breaks, for a comment.
-pub(super) fn safe(text: &str) -> String {
+pub(super) fn replace_control_chars(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }

@@ -1,10 +1,10 @@
 //! What all output formats have in common: name, scope, and how several texts stand in one file.
 
 use pinfold_model::tunables::{FormatAnswer, Scope, Setting};
-use pinfold_model::{NotSingle, Plan, Topology};
+use pinfold_model::{NotSingleVnode, Plan, Topology};
 use pinfold_qemu::QemuCommand;
 
-use super::answers::Answers;
+use super::tunable_answers::Answers;
 
 /// An output format. Each is a constant of its file.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Format {
     /// What the host needs for all machines of a plan together, after their texts.
     pub(super) together: Option<fn(&Plan) -> String>,
     /// Writes the text.
-    pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingle>,
+    pub(super) write: fn(&Plan, &Topology, &QemuCommand) -> Result<String, NotSingleVnode>,
     /// How the format expresses a tunable whose row does not name it.
     pub(super) tunable: fn(&Setting, &Scope<'_>) -> FormatAnswer,
 }
@@ -50,7 +50,7 @@ impl Format {
         plan: &Plan,
         topology: &Topology,
         command: &QemuCommand,
-    ) -> Result<String, NotSingle> {
+    ) -> Result<String, NotSingleVnode> {
         (self.write)(plan, topology, command)
     }
 

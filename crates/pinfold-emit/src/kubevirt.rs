@@ -7,7 +7,7 @@
 //! `numa`.
 
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, NotSingle, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuSet, NotSingleVnode, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline};
 use super::format::{Format, Syntax};
@@ -29,9 +29,9 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn kubevirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
-    if let Some(text) = common::not_a_machine(vnode, "KubeVirt") {
+pub fn kubevirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
+    if let Some(text) = common::process_group_text(vnode, "KubeVirt") {
         return Ok(text);
     }
     let guest = Guest::from_vnode(vnode);

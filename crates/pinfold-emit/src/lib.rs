@@ -6,7 +6,6 @@
 //! affinity option) is stated in a comment, never omitted silently. Text from outside (names, IDs,
 //! reasons of a plan from a file) is escaped so that it remains data.
 
-mod answers;
 mod board;
 mod cloud_hypervisor;
 mod cmdline;
@@ -21,6 +20,7 @@ mod qemu;
 mod systemd;
 #[cfg(test)]
 mod tests;
+mod tunable_answers;
 mod tuned;
 mod virsh;
 
@@ -31,7 +31,7 @@ pub(crate) use format::table;
 pub use kubevirt::kubevirt;
 pub use libvirt::{PASSTHROUGH, TOPOEXT, libvirt, memnode_line, mode_of_nodes};
 pub use libvirt_merge::edits::Edits;
-pub use libvirt_merge::{Merged, libvirt_into};
+pub use libvirt_merge::{Merged, merge_libvirt_domain};
 pub use nova::nova;
 pub use proxmox::proxmox;
 pub use qemu::qemu;

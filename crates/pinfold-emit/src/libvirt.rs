@@ -6,21 +6,21 @@
 //! `<cache>` and `topoext` apply to `<domain type='kvm'>`. Under TCG (`type='qemu'`) no host CPU
 //! can be passed through, and all three must be removed.
 
-pub(super) mod tune;
+pub(super) mod cputune_edits;
 
 use pinfold_model::tunables::FormatAnswer;
 use pinfold_model::{
-    CpuSet, GuestTopology, IsolationScope, MemoryPlan, NodeId, NotSingle, Plan, Policy, Role,
+    CpuSet, GuestTopology, IsolationScope, MemoryPlan, NodeId, NotSingleVnode, Plan, Policy, Role,
     ThreadPlan, Topology, Vendor, VnodePlan,
 };
-use pinfold_plan::definition::Mark;
+use pinfold_plan::definition::StrategyRecord;
 use pinfold_plan::domain_file::STRICT;
 use pinfold_plan::guest_cache::{Caches, caches};
 use pinfold_plan::guest_numa::{GuestCell, cells, node_list, shares};
 
-use super::answers::Line;
 use super::common::policy;
 use super::format::{Format, Syntax};
+use super::tunable_answers::Line;
 
 /// The feature that makes QEMU show threads to a guest on an AMD host.
 pub const TOPOEXT: &str = "<feature policy='require' name='topoext'/>";
@@ -54,8 +54,8 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
+pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
     let mut xml = Xml::default();
     let vcpus = vnode.vcpus().count();
     xml.comment(&format!("Pinfold: {} for {}", plan.strategy, vnode.name));
@@ -63,7 +63,7 @@ pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
         xml.comment("no vCPU is planned: there is nothing for libvirt to pin");
         return Ok(xml.text);
     }
-    if let Some(mark) = Mark::new(plan, vnode) {
+    if let Some(mark) = StrategyRecord::new(plan, vnode) {
         xml.open("<metadata>");
         xml.line(&mark.line());
         xml.close("</metadata>");
@@ -101,8 +101,8 @@ fn cputune(xml: &mut Xml, plan: &Plan, vnode: &VnodePlan, topology: &Topology) {
             scheduler(xml, policy, place);
         }
     }
-    let tunables = tune::answers(plan, vnode, topology);
-    for line in tunables.lines(tune::CPUTUNE) {
+    let tunables = cputune_edits::answers(plan, vnode, topology);
+    for line in tunables.lines(cputune_edits::CPUTUNE) {
         match line {
             Line::Comment(text) => xml.comment(&text),
             Line::Text(text) => xml.line(&text),

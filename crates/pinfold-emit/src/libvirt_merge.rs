@@ -13,15 +13,17 @@ pub(crate) mod edits;
 mod memory;
 
 use self::edits::Edits;
-use crate::libvirt_merge::tune::Tuned;
+use crate::libvirt_merge::cputune_edits::CputuneChanges;
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use pinfold_plan::command;
-use pinfold_plan::definition::{Mark, NAMESPACE};
-use pinfold_plan::domain_file::{Domain, DomainError, Manager, Target, error_at, is, parse};
+use pinfold_plan::definition::{NAMESPACE, StrategyRecord};
+use pinfold_plan::domain_file::{
+    Domain, DomainError, Manager, Target, error_at, is_libvirt_element, parse,
+};
 use pinfold_plan::guest_numa::GuestCell;
 use roxmltree::Node;
 
-use super::libvirt::{PinElement, comment_text, scheduler_line, tune};
+use super::libvirt::{PinElement, comment_text, cputune_edits, scheduler_line};
 
 /// Maximum length of the file's text in a comment or a note.
 const LONGEST_SHOWN: usize = 200;
@@ -52,7 +54,7 @@ pub struct Merged {
 /// # Errors
 /// [`DomainError`] with line and column: the file is refused as by [`Domain::read`], or what it
 /// says of single vCPUs does not fit the plan's number of them.
-pub fn libvirt_into(
+pub fn merge_libvirt_domain(
     xml: &str,
     plan: &Plan,
     vnode: &VnodePlan,
@@ -87,11 +89,11 @@ pub fn libvirt_into(
             manager.with_replacement()
         ));
     }
-    merge.mark(Mark::new(plan, vnode));
+    merge.mark(StrategyRecord::new(plan, vnode));
     let all = if leaves_reserve { domain.vcpus.value as usize } else { count };
     merge.vcpu(all)?;
     let iothreads = merge.iothreads(vnode);
-    let tuned = tune::tune_domain(plan, vnode, topology);
+    let tuned = cputune_edits::tune_domain(plan, vnode, topology);
     merge.cputune(vnode, &iothreads, &tuned, all);
     merge.notes.extend(tuned.notes);
     merge.memory(vnode, topology, &cells)?;
@@ -122,8 +124,8 @@ struct Merge<'a, 'x> {
 
 impl<'a, 'x> Merge<'a, 'x> {
     /// The strategy mark in `<metadata>`; removes a mark of an earlier placement.
-    fn mark(&mut self, mark: Option<Mark>) {
-        let line = mark.as_ref().map(Mark::line);
+    fn mark(&mut self, mark: Option<StrategyRecord>) {
+        let line = mark.as_ref().map(StrategyRecord::line);
         let Some(metadata) = child(self.root, "metadata") else {
             if let Some(line) = line {
                 let names = ["description", "title", "genid", "uuid", "name"];
@@ -245,7 +247,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         &mut self,
         vnode: &VnodePlan,
         iothreads: &[(u32, Option<Role>)],
-        tuned: &tune::Tuned,
+        tuned: &cputune_edits::CputuneChanges,
         vcpus: usize,
     ) {
         let mut lines = Vec::new();
@@ -303,7 +305,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         &mut self,
         mut lines: Vec<String>,
         schedulers: Vec<String>,
-        tuned: &tune::Tuned,
+        tuned: &cputune_edits::CputuneChanges,
         vcpus: usize,
     ) {
         // A plan without policies keeps those of the file, unless the number of vCPUs has changed.
@@ -388,7 +390,13 @@ fn schedule(
     }
 }
 
-fn is_ours(names: &[&str], tuned: &Tuned, kept: bool, sched: &[&str], node: &Node<'_, '_>) -> bool {
+fn is_ours(
+    names: &[&str],
+    tuned: &CputuneChanges,
+    kept: bool,
+    sched: &[&str],
+    node: &Node<'_, '_>,
+) -> bool {
     let name = node.tag_name().name();
     names.contains(&name) || tuned.names.contains(&name) || (!kept && sched.contains(&name))
 }
@@ -445,5 +453,5 @@ fn block(open: &str, lines: &[String]) -> Vec<String> {
 }
 
 fn child<'a, 'x>(node: Node<'a, 'x>, name: &str) -> Option<Node<'a, 'x>> {
-    node.children().find(|child| is(child, name))
+    node.children().find(|child| is_libvirt_element(child, name))
 }

@@ -7,7 +7,7 @@
 use pinfold_model::command::quote;
 use pinfold_model::text::count_noun;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, NotSingle, Plan, Policy, PuId, Role, Topology, VnodePlan};
+use pinfold_model::{CpuSet, NotSingleVnode, Plan, Policy, PuId, Role, Topology, VnodePlan};
 
 use super::common::{self, Siblings, headline, reserved_cpus};
 use super::format::{Format, Syntax};
@@ -29,9 +29,9 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
-    if let Some(text) = common::not_a_machine(vnode, "Nova") {
+pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
+    if let Some(text) = common::process_group_text(vnode, "Nova") {
         return Ok(text);
     }
     let vcpus = vnode.vcpus().count();

@@ -6,7 +6,7 @@
 //! hookscripts: section 10.13 of its guide).
 
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{CpuSet, MemoryPlan, NotSingle, Plan, PuId, Topology, Vendor, VnodePlan};
+use pinfold_model::{CpuSet, MemoryPlan, NotSingleVnode, Plan, PuId, Topology, Vendor, VnodePlan};
 
 use super::common::{self, headline, plain_name, policy};
 use super::format::{Format, Syntax};
@@ -32,9 +32,9 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn proxmox(plan: &Plan, topology: &Topology) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
-    if let Some(text) = common::not_a_machine(vnode, "Proxmox") {
+pub fn proxmox(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
+    if let Some(text) = common::process_group_text(vnode, "Proxmox") {
         return Ok(text);
     }
     let name = plain_name(vnode);

@@ -17,11 +17,11 @@ use self::cpu::Cpu;
 use self::memory::Options;
 use pinfold_model::command::quote;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{NotSingle, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
+use pinfold_model::{NotSingleVnode, Plan, Policy, Role, ThreadPlan, Topology, VnodePlan};
 use pinfold_plan::schema;
 use pinfold_qemu::{QemuCommand, QemuOption};
 
-use super::common::safe;
+use super::common::replace_control_chars;
 use super::format::{Format, Syntax};
 
 const HEAD: &str = include_str!("qemu/head.sh");
@@ -49,8 +49,12 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn qemu(plan: &Plan, topology: &Topology, line: &QemuCommand) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
+pub fn qemu(
+    plan: &Plan,
+    topology: &Topology,
+    line: &QemuCommand,
+) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
     let command = Command::from_line(line, vnode);
     let memory = memory::options(vnode, topology, &command);
     let mut script = HEAD.to_owned();
@@ -142,7 +146,7 @@ fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command
             "{} for {}: {vcpus} vCPUs, {}",
             plan.strategy,
             vnode.name,
-            pinfold_model::pins_of(plan)
+            pinfold_model::describe_pins(plan)
         ),
     );
     for smp in command.values("smp") {
@@ -163,7 +167,7 @@ fn header(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Command
             ),
         );
     }
-    let tunables = by_apply(plan, vnode);
+    let tunables = list_apply_only_tunables(plan, vnode);
     if !tunables.is_empty() {
         let names = tunables.join(", ");
         comment(script, &format!("Tunables, set only if pinfold is installed: {names}"));
@@ -175,7 +179,10 @@ fn settings(script: &mut String, plan: &Plan, vnode: &VnodePlan, command: &Comma
     script.push_str(&format!("vcpus={}\n", command.vcpus));
     script.push_str(&format!("isolates={}\n", yes(!plan.exclusive.is_empty())));
     script.push_str(&format!("stays_stopped={}\n", yes(command.stays_stopped())));
-    script.push_str(&format!("tunables={}\n", quote(&by_apply(plan, vnode).join(", "))));
+    script.push_str(&format!(
+        "tunables={}\n",
+        quote(&list_apply_only_tunables(plan, vnode).join(", "))
+    ));
 }
 
 fn yes(value: bool) -> &'static str {
@@ -183,7 +190,7 @@ fn yes(value: bool) -> &'static str {
 }
 
 /// The tunables that only `pinfold apply` sets, not taskset and chrt.
-fn by_apply(plan: &Plan, vnode: &VnodePlan) -> Vec<String> {
+fn list_apply_only_tunables(plan: &Plan, vnode: &VnodePlan) -> Vec<String> {
     FORMAT.answers(Scope::of_vnode(plan, vnode)).names(APPLY)
 }
 
@@ -283,7 +290,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
 
 /// Without Pinfold, the script fails if the plan needs more than taskset and chrt.
 fn needs_pinfold(why: &str) -> String {
-    let message = quote(&safe(&format!("{why}: install pinfold")));
+    let message = quote(&replace_control_chars(&format!("{why}: install pinfold")));
     format!("    echo \"$0:\" {message} >&2\n    return 1\n")
 }
 
@@ -313,9 +320,13 @@ fn start(command: &Command<'_>, cpu: &Cpu, memory: &Options) -> String {
 }
 
 fn reason(body: &mut String, thread: &ThreadPlan) {
-    body.push_str(&format!("    # {}: {}\n", safe(&thread.role.to_string()), safe(&thread.reason)));
+    body.push_str(&format!(
+        "    # {}: {}\n",
+        replace_control_chars(&thread.role.to_string()),
+        replace_control_chars(&thread.reason)
+    ));
 }
 
 fn comment(script: &mut String, text: &str) {
-    script.push_str(&format!("# {}\n", safe(text)));
+    script.push_str(&format!("# {}\n", replace_control_chars(text)));
 }

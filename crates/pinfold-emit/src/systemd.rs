@@ -7,7 +7,7 @@
 //! need `pinfold apply`, which the drop-in names. Each file begins with `# FILE:` and its path.
 
 use pinfold_model::tunables::{FormatAnswer, Place, Scope, Setting};
-use pinfold_model::{NotSingle, Plan, Role, Speed, VnodeKind};
+use pinfold_model::{NotSingleVnode, Plan, Role, Speed, VnodeKind};
 
 use super::common::{headline, plain_name, policy, reserved_cpus};
 use super::format::{Format, Syntax};
@@ -29,8 +29,8 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn systemd(plan: &Plan) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
+pub fn systemd(plan: &Plan) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
     let name = plain_name(vnode);
     let pus = vnode.pus();
     let mut text = format!("# FILE: /etc/systemd/system/pinfold-{name}.slice\n");

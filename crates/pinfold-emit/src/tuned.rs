@@ -12,9 +12,9 @@ use pinfold_model::tunables::{
 };
 use pinfold_model::{CpuSet, Plan, Policy, Topology, VnodePlan};
 
-use super::answers::Answers;
-use super::common::{headline, nothing_kept, plain_name, safe};
+use super::common::{headline, nothing_kept, plain_name, replace_control_chars};
 use super::format::{Format, Syntax};
+use super::tunable_answers::Answers;
 use pinfold_plan::boot::{self, without_boot_pu};
 use pinfold_plan::text::verb;
 
@@ -91,7 +91,7 @@ fn at_boot(reserved: &CpuSet, topology: &Topology) -> String {
         text.push_str(&format!(
             "# This host boots with {} already. tuned appends its own: unless these are of a profile of\n\
              # tuned, remove them from the kernel command line.\n",
-            safe(&words.join(" "))
+            replace_control_chars(&words.join(" "))
         ));
     }
     text

@@ -7,10 +7,10 @@
 
 use pinfold_model::command::quote;
 use pinfold_model::tunables::{FormatAnswer, Scope};
-use pinfold_model::{NotSingle, Plan, Role, VnodePlan};
+use pinfold_model::{NotSingleVnode, Plan, Role, VnodePlan};
 use pinfold_plan::guest_numa::node_list;
 
-use super::common::{self, headline, safe};
+use super::common::{self, headline, replace_control_chars};
 use super::format::{Format, Syntax};
 use super::libvirt::mode_of;
 use pinfold_plan::text::mib;
@@ -31,9 +31,9 @@ pub(super) const FORMAT: Format = Format {
 ///
 /// # Errors
 /// [`NotSingle`] if the plan does not place exactly one vnode.
-pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
-    let vnode = plan.single()?;
-    if let Some(text) = common::not_a_machine(vnode, "virsh") {
+pub fn virsh(plan: &Plan) -> Result<String, NotSingleVnode> {
+    let vnode = plan.single_vnode()?;
+    if let Some(text) = common::process_group_text(vnode, "virsh") {
         return Ok(text);
     }
     let mut script = format!(
@@ -61,7 +61,7 @@ pub fn virsh(plan: &Plan) -> Result<String, NotSingle> {
             number += 1;
             let own = id.strip_prefix("iothread").and_then(|rest| rest.parse().ok());
             let iothread = own.unwrap_or(number);
-            add_line(format!("# {}", safe(&thread.role.to_string())), &mut script);
+            add_line(format!("# {}", replace_control_chars(&thread.role.to_string())), &mut script);
             add_line(
                 format!(
                     "virsh iothreadpin --domain \"$domain\" --iothread {iothread} --cpulist {pus} \"$@\""
@@ -128,7 +128,10 @@ fn missing(script: &mut String, vnode: &VnodePlan) {
     for thread in &vnode.threads {
         if let Some(policy) = thread.policy {
             add_line(
-                format!("# {} under the policy {policy}", safe(&thread.role.to_string())),
+                format!(
+                    "# {} under the policy {policy}",
+                    replace_control_chars(&thread.role.to_string())
+                ),
                 script,
             );
         }

@@ -148,7 +148,7 @@ type RoundsByShare = BTreeMap<Option<usize>, Round>;
 ///
 /// # Errors
 /// Only those of `methods`: a failed reference run measures nothing.
-pub(crate) fn witness_briefly(
+pub(crate) fn measure_costs_briefly(
     spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     looks: &[Sample],
@@ -185,7 +185,7 @@ pub(crate) fn witness_briefly(
 ///
 /// # Errors
 /// Only those of `methods`: a failed reference run measures nothing.
-pub(crate) fn witness(
+pub(crate) fn measure_costs(
     spawner: &dyn HelperSpawner,
     clock: &dyn Clock,
     looks: &[Sample],
@@ -269,7 +269,8 @@ fn all_at_once(
             .iter()
             .map(|look| {
                 let entries = if span.is_inside { look.entries.as_slice() } else { &[] };
-                scope.spawn(move || spawner.rates(entries, &look.pus, span.duration_ns))
+                scope
+                    .spawn(move || spawner.measure_throughput(entries, &look.pus, span.duration_ns))
             })
             .collect();
         while looking.iter().any(|one| !one.is_finished()) {

@@ -8,8 +8,8 @@ use pinfold_model::{CpuSet, Method, PuId, Speed};
 
 use crate::emulation::{CoreAccount, Emulation};
 use crate::node::{Node, ProfileRow};
+use crate::recalibration::Renewal;
 use crate::record::{self, Ticks};
-use crate::renewal::Renewal;
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{HelperSpawner, SpeedError, frequency, methods, profiles};
 
@@ -162,7 +162,7 @@ impl<'h> VnodeController<'h> {
         let (host, clock, spawner, node) = (self.host, self.clock, self.spawner, of.node.clone());
         let context = methods::MethodContext { host, clock, spawner, node: &node, cgroup };
         let mut emulation = methods::start(&context)?;
-        emulation.learn(&of.emulation.costs())?;
+        emulation.set_costs(&of.emulation.costs())?;
         emulation.set(&node.cores)?;
         let now = clock.now_ns();
         let last = Observation::make(host, emulation.as_ref(), now)?;
@@ -296,7 +296,7 @@ impl Running<'_> {
 
     fn turn(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
         if now_ns >= self.next_ns {
-            self.next_ns = self.emulation.turn(now_ns)?;
+            self.next_ns = self.emulation.tick(now_ns)?;
         }
         if now_ns.saturating_sub(self.last.at_ns) >= WINDOW_NS {
             let now = Observation::make(host, self.emulation.as_ref(), now_ns)?;
@@ -364,12 +364,13 @@ impl Running<'_> {
                 let span_ns = now.at_ns.saturating_sub(before.at_ns);
                 let busy = before.ticks.get(pu).zip(now.ticks.get(pu));
                 let busy = busy.map(|(then, now)| record::share(*then, *now));
-                let others_ns = busy.and_then(|busy| others(earlier, later, busy, span_ns));
-                let got = got(earlier, later, 0);
+                let others_ns = busy.and_then(|busy| other_tasks_ns(earlier, later, busy, span_ns));
+                let got = measured_speed(earlier, later, 0);
                 core.is_idle = got.is_none();
                 core.got_millionths = got.filter(|_| cost_known);
-                core.wall_millionths =
-                    others_ns.filter(|_| cost_known).and_then(|ns| self::got(earlier, later, ns));
+                core.wall_millionths = others_ns
+                    .filter(|_| cost_known)
+                    .and_then(|ns| self::measured_speed(earlier, later, ns));
                 if others_ns.is_none_or(|ns| ns > span_ns / 20) {
                     notes.extend(other_tasks::describe(host, *pu, &self.entries));
                 }
@@ -383,7 +384,12 @@ impl Running<'_> {
 
 /// The time that other tasks had on a core in a window (ns); `None` if the method does not know
 /// the CPU time of the vnode.
-fn others(then: CoreAccount, now: CoreAccount, busy_millionths: u32, span_ns: u64) -> Option<u64> {
+fn other_tasks_ns(
+    then: CoreAccount,
+    now: CoreAccount,
+    busy_millionths: u32,
+    span_ns: u64,
+) -> Option<u64> {
     let ran_ns = now.ran_ns?.checked_sub(then.ran_ns?)?;
     let busy_ns = u128::from(span_ns) * u128::from(busy_millionths) / 1_000_000;
     let others_ns = u64::try_from(busy_ns).ok()?.saturating_sub(ran_ns);
@@ -392,7 +398,7 @@ fn others(then: CoreAccount, now: CoreAccount, busy_millionths: u32, span_ns: u6
 }
 
 /// The speed between two accounts, in millionths, with this time of other tasks.
-fn got(then: CoreAccount, now: CoreAccount, others_ns: u64) -> Option<u32> {
+fn measured_speed(then: CoreAccount, now: CoreAccount, others_ns: u64) -> Option<u32> {
     let wanted = now.wanted_ns.checked_sub(then.wanted_ns)?;
     let taken = now.taken_ns.saturating_sub(then.taken_ns).min(wanted);
     if wanted < LEAST_RUN_NS {
@@ -419,8 +425,11 @@ mod tests {
 
     fn check(now: CoreAccount, busy: u32, expected: (u32, u32)) {
         let before = account(0, 0, 0);
-        let others_ns = others(before, now, busy, 1_000_000_000).unwrap();
-        let speeds = (got(before, now, 0).unwrap(), got(before, now, others_ns).unwrap());
+        let others_ns = other_tasks_ns(before, now, busy, 1_000_000_000).unwrap();
+        let speeds = (
+            measured_speed(before, now, 0).unwrap(),
+            measured_speed(before, now, others_ns).unwrap(),
+        );
         assert_eq!(speeds, expected, "{now:?} {busy}");
     }
 

@@ -65,7 +65,7 @@ pub struct HelperTime {
 pub trait Emulation {
     /// The period for taking a share of `millionths`, if the overhead is to be measured there;
     /// `None` if not. Call it before the first [`Emulation::set`].
-    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+    fn calibration_period(&self, millionths: u32) -> Option<u64> {
         let _unused = millionths;
         None
     }
@@ -89,14 +89,14 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::Host`].
-    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+    fn steal_share(&mut self, millionths: u32) -> Result<(), SpeedError> {
         let _unused = millionths;
         Ok(())
     }
 
     /// What it currently takes on each core. Empty if it takes nothing, or if its overhead is not
     /// measured.
-    fn turns(&self) -> BTreeMap<PuId, CoreShare> {
+    fn taken_shares(&self) -> BTreeMap<PuId, CoreShare> {
         BTreeMap::new()
     }
 
@@ -104,7 +104,7 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::Host`].
-    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn replace_costs(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         let _unused = costs;
         Ok(())
     }
@@ -123,7 +123,7 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::Host`].
-    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+    fn set_costs(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         let _unused = costs;
         Ok(())
     }
@@ -132,7 +132,7 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::OutOfReach`].
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let _unused = speeds;
         Ok(())
     }
@@ -147,7 +147,7 @@ pub trait Emulation {
     ///
     /// # Errors
     /// [`SpeedError::Host`] if the host refuses an operation.
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError>;
 
     /// Statistics of the cores by ascending CPU; empty if the method has none.
     ///

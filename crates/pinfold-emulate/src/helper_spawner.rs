@@ -98,7 +98,7 @@ pub enum Effort {
 /// costs.
 pub trait HelperSpawner: Sync {
     /// The costs that were measured on this machine since its boot; empty if they are not stored.
-    fn recall(&self) -> Calibrations {
+    fn load_calibrations(&self) -> Calibrations {
         Calibrations::default()
     }
 
@@ -108,7 +108,7 @@ pub trait HelperSpawner: Sync {
     }
 
     /// Stores a measured cost.
-    fn keep(&self, calibration: &Calibration) {
+    fn store_calibration(&self, calibration: &Calibration) {
         let _unused = calibration;
     }
 
@@ -122,12 +122,12 @@ pub trait HelperSpawner: Sync {
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
-    fn witness(
+    fn start_reference_run(
         &self,
         entries: &[String],
         pus: &CpuSet,
         duration_ns: u64,
-    ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+    ) -> Result<Option<Box<dyn BackgroundReferenceRun>>, SpeedError> {
         let _unused = (entries, pus, duration_ns);
         Ok(None)
     }
@@ -137,7 +137,7 @@ pub trait HelperSpawner: Sync {
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
-    fn rates(
+    fn measure_throughput(
         &self,
         entries: &[String],
         pus: &CpuSet,
@@ -149,7 +149,7 @@ pub trait HelperSpawner: Sync {
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
+    fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError>;
 
     /// Starts a watchdog process that calls [`release`](crate::release) after 100 ms without a
     /// heartbeat, or when its pipe is closed. Thus no task stays frozen or stopped if the
@@ -157,7 +157,7 @@ pub trait HelperSpawner: Sync {
     ///
     /// # Errors
     /// [`SpeedError::HelperSpawner`].
-    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError>;
+    fn spawn_watchdog(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError>;
 }
 
 /// A running watchdog; when it is dropped, it releases once more and ends.
@@ -170,7 +170,7 @@ pub trait Watchdog {
 }
 
 /// A running reference run; it ends when this is dropped.
-pub trait Witness {
+pub trait BackgroundReferenceRun {
     /// The results, once it has ended.
     ///
     /// # Errors

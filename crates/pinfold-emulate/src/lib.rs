@@ -27,8 +27,8 @@ mod hierarchies;
 mod methods;
 mod node;
 mod profiles;
+mod recalibration;
 mod record;
-mod renewal;
 mod stored_costs;
 mod units;
 mod vnode_cgroup;
@@ -39,10 +39,11 @@ pub use cost::Cost;
 pub use emulation::{CoreAccount, Emulation};
 pub use error::SpeedError;
 pub use helper_spawner::{
-    Burner, Effort, HelperSpawner, ReferenceRun, Throughput, Watchdog, Window, Witness,
+    BackgroundReferenceRun, Burner, Effort, HelperSpawner, ReferenceRun, Throughput, Watchdog,
+    Window,
 };
 pub use hierarchies::Hierarchies;
-pub use methods::{Facts, METHODS, MethodInfo, at_work, best, cautions, info, refusal};
+pub use methods::{Facts, METHODS, MethodInfo, best, cautions, describe_effects, info, refusal};
 pub use node::{Node, ProfileRow};
 pub use record::{Load, record};
 pub use stored_costs::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};

@@ -18,7 +18,7 @@ mod stall;
 mod table;
 mod thread_balancer;
 
-pub use described::{at_work, cautions};
+pub use described::{cautions, describe_effects};
 use pinfold_host::{Clock, Host, HostMut, paths, process};
 use pinfold_model::{Method, Speed};
 pub(crate) use preparation::steps;

@@ -15,7 +15,9 @@ use crate::{SpeedError, frequency};
 pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Result<(), SpeedError> {
     for (node, emulation) in nodes {
         for row in &node.profile {
-            emulation.can(&node.at(row.speed).cores).map_err(|error| error.in_row(row.line))?;
+            emulation
+                .check_speeds(&node.at(row.speed).cores)
+                .map_err(|error| error.in_row(row.line))?;
         }
     }
     let scaled: Vec<&Node> =

@@ -52,12 +52,12 @@ impl VnodeCgroup {
     /// The files through which a process joins the vnode.
     #[must_use]
     pub fn entries(&self) -> Vec<String> {
-        self.doors().iter().map(|group| paths::cgroup_procs(group)).collect()
+        self.entry_groups().iter().map(|group| paths::cgroup_procs(group)).collect()
     }
 
     /// The groups that a process joins. A new thread is in the groups of its creator; if there are
     /// parts, processes join the first one.
-    fn doors(&self) -> Vec<String> {
+    fn entry_groups(&self) -> Vec<String> {
         if let Some(entry) = &self.entry {
             return self.cpuset.iter().chain([entry]).cloned().collect();
         }
@@ -117,7 +117,7 @@ impl VnodeCgroup {
         let (processes, doors, reason) = match (&node.attach, &self.perf) {
             (Some(Attach::Process(pid)), _) => (
                 attach::process(host, node, *pid)?,
-                self.doors(),
+                self.entry_groups(),
                 format!("process {pid} and its children become vnode {}", node.name),
             ),
             (Some(Attach::Group(path)), Some(group)) => (

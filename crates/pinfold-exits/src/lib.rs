@@ -34,7 +34,7 @@ pub use level::{Level, VIRT_DISTRIBUTOR, VcpuThread, from_source};
 pub use names::{Architecture, name};
 pub use statistics::{Statistics, table_between};
 pub use table::{AddressRow, ExitTable, Kind, Row, Times, Vcpu};
-pub use watch::{EventSurvey, Watch, look};
+pub use watch::{EventSurvey, Watch, detect_exit_source};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::{Address, DurationStats, ExitSource, ThreadExits};
 use pinfold_model::Finding;
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 
 use crate::cost::Cost;
 use crate::level::Level;
@@ -300,7 +300,7 @@ pub fn report_missed(events: u64) -> Option<Finding> {
         let text = format!(
             "{} of the host occurred while another BPF program ran on their CPU and {} not counted",
             count_noun(events, "event"),
-            agree(events, "is", "are")
+            select_verb(events, "is", "are")
         );
         Finding::note("exits", text)
     })
@@ -357,7 +357,7 @@ fn findings(of: Origin, all: &ThreadExits, total: &Vcpu, threads: &[Watched]) ->
         let text = format!(
             "the {} of vCPU {} ended during the measurement: counts stop there, and shares and rates \
              are of the whole time",
-            agree(ended.len(), "thread", "threads"),
+            select_verb(ended.len(), "thread", "threads"),
             ended.join(", ")
         );
         found.push(Finding::warning("exits", text).with_hint(

@@ -101,7 +101,7 @@ fn have_exits(threads: &[(Tid, ThreadExits)]) -> bool {
 /// # Errors
 /// As [`EventSurvey::begin`]; [`ExitsError::Silent`] if none does, [`ExitsError::Ended`] if the
 /// machine ends during the observation.
-pub fn look(
+pub fn detect_exit_source(
     host: &dyn Host,
     clock: &dyn Clock,
     threads: &[VcpuThread],

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, SettingsFile, TaskId, Tid};
 
 use crate::{HostError, process};
 
@@ -73,7 +73,7 @@ pub trait Host {
     ///
     /// # Errors
     /// [`HostError`] if a file exists and cannot be read.
-    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         Err(HostError::no_setting_backend(setting))
     }
 
@@ -179,7 +179,11 @@ pub trait HostMut: Host + Writable {
     ///
     /// # Errors
     /// [`HostError`]; [`HostError::Kept`] if the program does not reload them.
-    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError>;
+    fn put_setting_files(
+        &self,
+        setting: &Setting,
+        files: &[SettingsFile],
+    ) -> Result<bool, HostError>;
 }
 
 /// Marks the hosts that can be changed. Only [`LiveHost`](crate::LiveHost) and the simulated host

@@ -8,7 +8,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, ProgramError, TracePoint};
 use aya::{Btf, Ebpf};
-use pinfold_model::{CpuSet, PuId, shown};
+use pinfold_model::{CpuSet, PuId, escape};
 
 use crate::raw::Probe;
 use crate::{Host, HostError, paths};
@@ -146,5 +146,5 @@ pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
 /// The name of a task: the bytes before the first zero byte.
 pub(crate) fn name_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    shown::name(&String::from_utf8_lossy(&bytes[..end])).into_owned()
+    escape::name(&String::from_utf8_lossy(&bytes[..end])).into_owned()
 }

@@ -54,7 +54,7 @@ impl ControlSocket {
     /// # Errors
     /// [`HostError::File`]: `ENOENT` or `ECONNREFUSED` if no process listens, `EAGAIN` if its queue
     /// of pending connections is full.
-    pub fn knock(path: &str) -> Result<(UnixStream, Tid), HostError> {
+    pub fn connect(path: &str) -> Result<(UnixStream, Tid), HostError> {
         let fail = |errno| HostError::file("connect to", path, errno);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -80,10 +80,10 @@ impl ControlSocket {
     }
 
     /// Accepts the next connection of a permitted user, without blocking; `None` if there is none.
-    pub fn answer(&self) -> Option<UnixStream> {
+    pub fn accept(&self) -> Option<UnixStream> {
         let (stream, _) = self.listener.accept().ok()?;
         let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
-        may_enter(peer.uid.as_raw(), process::own_uid()).then_some(stream)
+        is_permitted(peer.uid.as_raw(), process::own_uid()).then_some(stream)
     }
 }
 
@@ -102,7 +102,7 @@ impl AsFd for ControlSocket {
 }
 
 /// Whether a user may connect to a Pinfold process of the user `own`.
-fn may_enter(peer: u32, own: u32) -> bool {
+fn is_permitted(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
 
@@ -134,20 +134,20 @@ mod tests {
     }
 
     fn check(peer: u32, own: u32, expected: bool) {
-        assert_eq!(may_enter(peer, own), expected, "{peer} {own}")
+        assert_eq!(is_permitted(peer, own), expected, "{peer} {own}")
     }
 
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_is_not() {
         let (_folder, path) = place();
         let socket = ControlSocket::at(&path).unwrap();
-        assert!(socket.answer().is_none());
+        assert!(socket.accept().is_none());
         let busy = ControlSocket::at(&path).unwrap_err().to_string();
         assert!(busy.contains("another process listens"), "{busy}");
         // That attempt has connected too.
-        assert!(socket.answer().is_some());
+        assert!(socket.accept().is_some());
         let guest = UnixStream::connect(&path).unwrap();
-        assert!(socket.answer().is_some());
+        assert!(socket.accept().is_some());
         drop((guest, socket));
         assert!(!files::exists(&path), "its name is gone");
         drop(UnixListener::bind(&path).unwrap());

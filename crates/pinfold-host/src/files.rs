@@ -4,31 +4,31 @@
 //! requirements: a file is complete after a crash (write, `fsync`, rename), and no other user can
 //! have created it ([`StateDir`]), because root executes what the journal contains.
 
-mod appended;
+mod append_file;
 mod dirs;
 mod examples;
-mod given;
-mod owned;
+mod owned_temporaries;
 mod state;
 mod temporary;
 #[cfg(test)]
 mod tests;
 mod text;
+mod user_file;
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-pub use appended::{FileReader, NewFile, open};
+pub use append_file::{FileReader, NewFile, open};
 pub use dirs::{
     cache_dir, default_state_dir, is_runtime_dir, own_placed_dir, placed_dir_seen_by, placed_dirs,
     runtime_dir,
 };
-pub use given::read;
-pub use owned::{Owned, OwnedLock, orphans, remove_orphan, temporaries};
+pub use owned_temporaries::{OwnedLock, TemporaryKind, orphans, remove_orphan, temporaries};
 pub use state::{Lock, StateDir, is_filled_file_of, require_own};
 pub use text::text;
+pub use user_file::read;
 
 use crate::HostError;
 
@@ -211,7 +211,7 @@ fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Re
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let done = rustix::fs::openat(directory, &temporary, flags, mode)
         .and_then(|file| {
-            owned::mark_in_use(&file);
+            owned_temporaries::mark_in_use(&file);
             write_all(&file, content).and_then(|()| rustix::fs::fsync(&file))
         })
         .and_then(|()| rustix::fs::renameat(directory, &temporary, directory, name));

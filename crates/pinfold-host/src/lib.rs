@@ -22,11 +22,11 @@ pub mod files;
 mod futex_sampler;
 mod futex_trace;
 mod gap_trace;
-mod kept_file;
 mod kvm_exits;
 mod live;
 pub mod log;
 mod micro_vm;
+mod open_kernel_file;
 pub mod paths;
 mod proc;
 pub mod process;
@@ -53,12 +53,12 @@ pub use gap_trace::{
     BUCKETS as GAP_BUCKETS, FunctionKind, GapKind, GapSlice, GapTotals, GapTracer, Occupant,
     OtherTask, RawGap, ShortGaps, WakerTask,
 };
-pub use kept_file::KeptFile;
 pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,
 };
 pub use live::LiveHost;
 pub use micro_vm::{MicroGuest, VcpuRun, Work};
+pub use open_kernel_file::OpenKernelFile;
 pub use proc::{
     ProcError, cpu_groups, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps, proc_cgroup,
     proc_stat, proc_status, schedstat, uptime,

@@ -9,7 +9,7 @@ mod kernel_files;
 
 use std::os::fd::OwnedFd;
 
-use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, SettingsFile, TaskId, Tid};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
@@ -221,7 +221,7 @@ impl Host for LiveHost {
         self.keeper(setting)?.get(setting)
     }
 
-    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         self.keeper(setting)?.files(setting)
     }
 
@@ -301,7 +301,11 @@ impl HostMut for LiveHost {
         self.keeper(setting)?.set(setting, value)
     }
 
-    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+    fn put_setting_files(
+        &self,
+        setting: &Setting,
+        files: &[SettingsFile],
+    ) -> Result<bool, HostError> {
         self.keeper(setting)?.put_files(setting, files)
     }
 }

@@ -11,14 +11,14 @@
 
 use std::fmt::Debug;
 
-use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting};
+use pinfold_model::{CpuSet, Lifetime, Setting, SettingManager, SettingsFile};
 
 use crate::{Host, HostError, files, paths, process};
 
 /// A client of a program that manages settings.
 pub trait SettingBackend: Debug + Send + Sync {
     /// True if this client is responsible for the program.
-    fn is(&self, keeper: &Keeper) -> bool;
+    fn is(&self, keeper: &SettingManager) -> bool;
 
     /// Reads the value; `None` if the setting has none.
     ///
@@ -37,7 +37,7 @@ pub trait SettingBackend: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`HostError`] if a file exists and cannot be read.
-    fn files(&self, _setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn files(&self, _setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         Ok(Vec::new())
     }
 
@@ -45,7 +45,7 @@ pub trait SettingBackend: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`HostError`]; [`HostError::Kept`] with the program's error message.
-    fn put_files(&self, _setting: &Setting, _files: &[KeptFile]) -> Result<bool, HostError> {
+    fn put_files(&self, _setting: &Setting, _files: &[SettingsFile]) -> Result<bool, HostError> {
         Ok(false)
     }
 }
@@ -138,8 +138,8 @@ fn fault(setting: &Setting, why: String) -> HostError {
 }
 
 impl SettingBackend for Systemd {
-    fn is(&self, keeper: &Keeper) -> bool {
-        matches!(keeper, Keeper::Systemd)
+    fn is(&self, keeper: &SettingManager) -> bool {
+        matches!(keeper, SettingManager::Systemd)
     }
 
     fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
@@ -184,16 +184,16 @@ impl SettingBackend for Systemd {
         Ok(())
     }
 
-    fn files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         let mut files = Vec::new();
         for path in self.drop_ins(setting)? {
             let content = if files::exists(&path) { Some(files::read(&path)?) } else { None };
-            files.push(KeptFile { path, content });
+            files.push(SettingsFile { path, content });
         }
         Ok(files)
     }
 
-    fn put_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+    fn put_files(&self, setting: &Setting, files: &[SettingsFile]) -> Result<bool, HostError> {
         let mut differs = false;
         // Only the setting's own files are written, whatever the caller passes.
         for now in self.files(setting)? {

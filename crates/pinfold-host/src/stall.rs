@@ -111,7 +111,7 @@ impl Stall {
     }
 
     /// Heartbeat: allows stalls until `ahead_ns` nanoseconds from now.
-    pub fn vouch(&self, ahead_ns: u64) {
+    pub fn extend_deadline(&self, ahead_ns: u64) {
         // The program uses the same clock, CLOCK_MONOTONIC.
         self.beat.store(SystemClock.now_ns().saturating_add(ahead_ns));
     }

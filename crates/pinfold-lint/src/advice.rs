@@ -10,10 +10,10 @@ use pinfold_model::text::{count_noun, pus_text};
 use pinfold_model::{
     Command, CpuSet, IsolationScope, Plan, Request, RoleClass, Severity, Topology,
 };
-use pinfold_plan::boot::{self, keeping_off};
+use pinfold_plan::boot::{self, isolation_parameters};
 use pinfold_plan::command;
 use pinfold_plan::domain_file::parse;
-use pinfold_plan::layout::{Language, Layout};
+use pinfold_plan::layout::{Layout, SourceFormat};
 use pinfold_plan::plan_if_possible;
 use roxmltree::Node;
 
@@ -21,7 +21,7 @@ use super::lookup::{CpuIndex, LintContext, is_real_time};
 use super::one_layout::of_one;
 use super::repair::{Parents, Repair};
 use super::target::{self, Target, asks_for_another_place};
-use super::{Diagnostic, again, memory, own_pins, repair};
+use super::{Diagnostic, memory, own_pins, repair, replan_command};
 
 /// A line that is replaced, added or removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Change {
 }
 
 /// Adds the replacement text to each diagnostic of one layout; returns the target that is quoted.
-pub(super) fn give(
+pub(super) fn add_advice(
     diagnostics: &mut [Diagnostic],
     view: &LintContext<'_, '_>,
     conditions: &Request,
@@ -102,7 +102,7 @@ fn target_of(
         Ok(target) => {
             if !target.left.is_empty() {
                 let line = without_target(view, conditions);
-                stay(diagnostics, &line, |diagnostic| target.left.contains(&diagnostic.name));
+                mark_final(diagnostics, &line, |diagnostic| target.left.contains(&diagnostic.name));
             }
             Some(target)
         }
@@ -111,7 +111,7 @@ fn target_of(
                 Some(error) => format!("cannot change this file: {error}"),
                 None => without_target(view, conditions),
             };
-            stay(diagnostics, &line, |_| true);
+            mark_final(diagnostics, &line, |_| true);
             None
         }
     }
@@ -218,9 +218,9 @@ impl<'a> Isolation<'a> {
         let host = lookup.online.difference(&cores);
         let kernel_parameters = (!host.is_empty() && !cores.is_empty()).then(|| {
             let siblings = boot::possible_siblings(&cores, lookup.topology);
-            let mut line = keeping_off(&cores.union(&siblings));
+            let mut line = isolation_parameters(&cores.union(&siblings));
             line.push(format!("irqaffinity={host}"));
-            let old = boot::in_place_of(&line, &lookup.topology.boot_parameters);
+            let old = boot::describe_replaced_parameters(&line, &lookup.topology.boot_parameters);
             let line = line.join(" ");
             format!("the kernel parameters `{line}`{old} exclude them from boot on")
         });
@@ -252,10 +252,10 @@ impl<'a> Isolation<'a> {
     fn command(&mut self, view: &LintContext<'_, '_>, placed: &Layout, others: &CpuSet) -> String {
         let layout = view.layout;
         let apply = match (&layout.language, &layout.plan) {
-            (Language::Running(option), _) => Command::new(format!("apply {option}")),
-            (Language::Libvirt, _) => Command::new("apply --libvirt").arg(&layout.name),
-            (Language::Plan, Some(plan)) => return self.for_plan(plan),
-            (Language::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
+            (SourceFormat::Running(option), _) => Command::new(format!("apply {option}")),
+            (SourceFormat::Libvirt, _) => Command::new("apply --libvirt").arg(&layout.name),
+            (SourceFormat::Plan, Some(plan)) => return self.for_plan(plan),
+            (SourceFormat::Plan, None) => return NO_PLAN_KEEPS_OFF.to_owned(),
         };
         let mut conditions = self.isolated.clone();
         conditions.avoid.add(others);
@@ -271,7 +271,7 @@ impl<'a> Isolation<'a> {
             return NO_PLAN_KEEPS_OFF.to_owned();
         };
         let apply = command::with_strategy(&apply.to_string(), strategy);
-        let apply = command::under(&apply, &conditions) + &own_pins::options(placed);
+        let apply = command::add_request_options(&apply, &conditions) + &own_pins::options(placed);
         let undo = Command::new("undo");
         format!("`{apply}` keeps these pins, and other tasks off them until `{undo}`")
     }
@@ -280,12 +280,13 @@ impl<'a> Isolation<'a> {
         if let Some((_, known)) = self.plans.iter().find(|(known, _)| Arc::ptr_eq(known, plan)) {
             return known.clone();
         }
-        let text = match again::arguments_without(plan, self.topology, &self.isolated, &OPEN) {
-            Some(again) => {
-                format!("`{again}` makes a plan that keeps them off while it is applied")
-            }
-            None => NO_PLAN_KEEPS_OFF.to_owned(),
-        };
+        let text =
+            match replan_command::arguments_without(plan, self.topology, &self.isolated, &OPEN) {
+                Some(again) => {
+                    format!("`{again}` makes a plan that keeps them off while it is applied")
+                }
+                None => NO_PLAN_KEEPS_OFF.to_owned(),
+            };
         self.plans.push((Arc::clone(plan), text.clone()));
         text
     }
@@ -304,7 +305,7 @@ const NO_PLAN_KEEPS_OFF: &str = "no plan for all these vCPUs excludes the host's
                                  plan fewer vCPUs, so that the host has its own CPUs";
 
 /// Marks diagnostics that no placement removes.
-fn stay(diagnostics: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
+fn mark_final(diagnostics: &mut [Diagnostic], line: &str, which: impl Fn(&Diagnostic) -> bool) {
     for diagnostic in diagnostics
         .iter_mut()
         .filter(|diagnostic| asks_for_another_place(diagnostic) && which(diagnostic))
@@ -445,7 +446,7 @@ fn join_changes(changes: &[&Change], parents: &mut Parents<'_>) -> Vec<String> {
         .into_iter()
         .flat_map(|(path, lines)| {
             let path: Vec<&str> = path.iter().map(String::as_str).collect();
-            let place = (!path.is_empty()).then(|| parents.whereabouts(&path));
+            let place = (!path.is_empty()).then(|| parents.describe_position(&path));
             place.into_iter().chain(lines).collect::<Vec<_>>()
         })
         .collect()

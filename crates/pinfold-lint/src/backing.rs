@@ -46,7 +46,7 @@ fn hard_limit(file: &File<'_>, memory: u64, diagnostics: &mut Vec<Diagnostic>) {
     let mut diagnostic = file.diagnostic(Severity::Problem, &fault, &[node]);
     let kib = (memory + FOR_DEVICES) >> 10;
     let line = format!("<hard_limit unit='KiB'>{kib}</hard_limit>");
-    diagnostic.repairs = vec![Repair::put(&["memtune"], "hard_limit", line)];
+    diagnostic.repairs = vec![Repair::set_element(&["memtune"], "hard_limit", line)];
     diagnostics.push(diagnostic);
 }
 

@@ -2,7 +2,7 @@
 //! real-time threads.
 
 use pinfold_model::{CpuSet, Role, Severity};
-use pinfold_plan::avoidable::severity;
+use pinfold_plan::alternatives::severity;
 use pinfold_plan::domain_file::Place;
 use pinfold_plan::layout::Pin;
 

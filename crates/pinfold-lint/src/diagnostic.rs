@@ -33,7 +33,7 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// Adds file and line to each place; a value that is not written gets those of the whole
     /// machine.
-    pub(crate) fn is_below(&mut self, root: &Place) {
+    pub(crate) fn add_file_position(&mut self, root: &Place) {
         if self.places.is_empty() {
             self.places.push(root.clone());
         }

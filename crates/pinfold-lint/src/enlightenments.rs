@@ -44,7 +44,7 @@ pub(super) fn check(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let mut diagnostic = file.diagnostic(severity, &fault, &nodes);
     diagnostic.repairs = missing
         .iter()
-        .map(|(name, ..)| Repair::put(HYPERV, name, format!("<{name} state='on'/>")))
+        .map(|(name, ..)| Repair::set_element(HYPERV, name, format!("<{name} state='on'/>")))
         .collect();
     // The clock that libvirt requires for synthetic timers is a separate finding.
     diagnostics.push(diagnostic);

@@ -61,7 +61,7 @@ pub fn fix(
         let layout = Layout::of_text(&fixed.text, source)?;
         let view = LintContext::new(&layout, &lookup);
         let mut diagnostics = of_one(&view, None);
-        let target = advice::give(&mut diagnostics, &view, conditions);
+        let target = advice::add_advice(&mut diagnostics, &view, conditions);
         diagnostics.retain(|diagnostic| diagnostic.severity >= Severity::Warning);
         let mut text = fixed.text.clone();
         if let Some(target) = target {

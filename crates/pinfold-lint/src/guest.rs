@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{CoreId, CpuSet, Role, Severity};
-use pinfold_plan::avoidable::severity;
+use pinfold_plan::alternatives::severity;
 use pinfold_plan::layout::{GuestShape, Pin};
 
 use super::Diagnostic;
@@ -162,7 +162,8 @@ pub(super) fn sockets_of_file(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>
     let fault = GuestFault::Sockets { sockets: guest.sockets, limit, written: is_written };
     let mut diagnostic = file.view.diagnostic(Severity::Warning, &fault);
     diagnostic.places = is_written.then(|| guest.place.clone()).into_iter().collect();
-    diagnostic.repairs = vec![Repair::put(&["cpu"], "topology", in_one_socket(file, guest))];
+    diagnostic.repairs =
+        vec![Repair::set_element(&["cpu"], "topology", in_one_socket(file, guest))];
     diagnostics.push(diagnostic);
 }
 

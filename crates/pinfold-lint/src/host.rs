@@ -1,15 +1,15 @@
 //! CPUs that remain for the host: without vCPUs, and without real-time threads.
 
 use pinfold_model::{CpuSet, Policy, Severity};
-use pinfold_plan::avoidable::severity;
+use pinfold_plan::alternatives::severity;
 use pinfold_plan::domain_file::{parse, place};
 use pinfold_plan::layout::Pin;
 
 use super::Diagnostic;
+use super::descriptions::describe;
 use super::lookup::{LintContext, is_real_time, places};
 use super::repair::Repair;
 use super::text::host::HostFault;
-use super::words::describe;
 
 pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {
     impossible_priorities(view, diagnostics);
@@ -89,7 +89,7 @@ fn impossible_schedulers(
         let end = format!("scheduler='{policy}' priority='1'/>");
         let path = &["cputune"];
         diagnostic.repairs = vec![match threads {
-            "" => Repair::put(path, tag, format!("<{tag} {end}")),
+            "" => Repair::set_element(path, tag, format!("<{tag} {end}")),
             _ => {
                 let line = format!("<{tag} {threads}='{list}' {end}");
                 Repair::put_keyed(path, tag, threads, list, line)

@@ -12,14 +12,16 @@
 //! measurement.
 
 mod advice;
-mod again;
 mod backing;
+mod capacity;
 mod cores;
+mod descriptions;
 mod devices;
 mod diagnostic;
 mod enlightenments;
 mod file;
 mod fix;
+mod fix_command;
 mod floating;
 mod guest;
 mod host;
@@ -28,7 +30,6 @@ mod lookup;
 mod manager;
 mod masks;
 mod memory;
-mod next;
 mod one_layout;
 mod overlap;
 mod own_pins;
@@ -39,20 +40,19 @@ mod properties;
 mod quotas;
 mod render;
 mod repair;
+mod replan_command;
 mod resized;
 mod review;
-mod room;
 mod target;
 #[cfg(test)]
 mod tests;
 mod text;
 mod timers;
-mod words;
 
-pub use again::plan_again_command;
 pub use diagnostic::Diagnostic;
 pub use fix::{RepairedFile, fix};
+pub use fix_command::next;
 pub use lint::{LintReport, lint, lint_under};
-pub use next::next;
 pub use render::{counts, render};
+pub use replan_command::plan_again_command;
 pub use review::Review;

@@ -9,7 +9,7 @@ use super::diagnostic::Diagnostic;
 use super::lookup::{CpuIndex, LintContext};
 use super::one_layout::of_one;
 use super::target::asks_for_another_place;
-use super::{advice, overlap, room};
+use super::{advice, capacity, overlap};
 
 /// Result of checking layouts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,16 +53,19 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     let views: Vec<_> = layouts.iter().map(|layout| LintContext::new(layout, &lookup)).collect();
     let written: BTreeMap<&str, &Layout> = layouts
         .iter()
-        .filter(|layout| !layout.runs())
+        .filter(|layout| !layout.is_running())
         .map(|layout| (layout.name.as_str(), layout))
         .collect();
-    let running: BTreeSet<&str> =
-        layouts.iter().filter(|layout| layout.runs()).map(|layout| layout.name.as_str()).collect();
+    let running: BTreeSet<&str> = layouts
+        .iter()
+        .filter(|layout| layout.is_running())
+        .map(|layout| layout.name.as_str())
+        .collect();
     let mut of_views: Vec<Vec<Diagnostic>> =
         views.iter().map(|view| check_one(&written, view)).collect();
     let advised = advise(&mut of_views, &views, conditions);
     let claims = |view: &&LintContext<'_, '_>| {
-        view.layout.runs() || !running.contains(view.layout.name.as_str())
+        view.layout.is_running() || !running.contains(view.layout.name.as_str())
     };
     let held = views.iter().zip(&advised).filter(|(view, _)| claims(view));
     let held = held.map(|(_, advised)| &advised.held).collect::<CpuSet>();
@@ -80,7 +83,7 @@ pub fn lint_under(layouts: &[Layout], topology: &Topology, conditions: &Request)
     let mut diagnostics: Vec<Diagnostic> = of_views.into_iter().flatten().collect();
     let claims: Vec<_> = views.iter().filter(claims).collect();
     overlap::check(&claims, &lookup, &mut diagnostics);
-    room::check_together(&claims, &mut diagnostics);
+    capacity::check_together(&claims, &mut diagnostics);
     diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     let strategies = advised.iter().map(|advised| advised.strategy).collect();
     LintReport { diagnostics, strategies }
@@ -124,7 +127,7 @@ fn advise(
             let others = cores.iter().enumerate().filter(|(other, _)| *other != index);
             others.for_each(|(_, pus)| conditions.avoid.add(pus));
         }
-        if let Some(target) = advice::give(own, view, &conditions) {
+        if let Some(target) = advice::add_advice(own, view, &conditions) {
             let held = LintContext::new(&target.layout, view.lookup).held;
             cores[index] = view.lookup.whole_cores(&held);
             let (strategy, layout) = (target.strategy, Some(target.layout));

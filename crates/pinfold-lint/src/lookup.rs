@@ -3,16 +3,16 @@
 use std::collections::HashSet;
 
 use pinfold_model::{
-    CoreId, CpuSet, Free, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
+    CoreId, CpuSet, FreeCpus, NodeId, Policy, Pu, PuId, Request, Role, Severity, Topology,
 };
-use pinfold_plan::avoidable::{Choice, Pins};
+use pinfold_plan::alternatives::{Pins, PlacementOptions};
 use pinfold_plan::domain_file::Place;
-use pinfold_plan::layout::{Language, Layout, Pin};
+use pinfold_plan::layout::{Layout, Pin, SourceFormat};
 use pinfold_plan::{Index, usable_for_vcpus};
 
 use super::Diagnostic;
-use super::text::{Fault, Words};
-use super::words::{describe, describe_nodes};
+use super::descriptions::{describe, describe_nodes};
+use super::text::{Fault, FaultText};
 
 /// A topology indexed by CPU.
 pub(super) struct CpuIndex<'t> {
@@ -36,8 +36,8 @@ impl<'t> CpuIndex<'t> {
         let usable = online.intersection(&topology.allowed);
         let permitted = usable.difference(&conditions.avoid);
         let for_host = match &conditions.free {
-            Some(Free::These(host)) => host.clone(),
-            Some(Free::Pus(_) | Free::Percent(_)) | None => CpuSet::new(),
+            Some(FreeCpus::These(host)) => host.clone(),
+            Some(FreeCpus::Pus(_) | FreeCpus::Percent(_)) | None => CpuSet::new(),
         };
         let own = Request { vnodes: Vec::new(), ..conditions.clone() };
         let for_vcpus =
@@ -134,8 +134,8 @@ impl<'a, 't> LintContext<'a, 't> {
     }
 
     /// The possible placements of `vcpus` vCPUs.
-    pub fn choice(&self, vcpus: usize) -> Choice<'a> {
-        Choice { index: &self.lookup.index, usable: &self.lookup.for_vcpus, vcpus }
+    pub fn choice(&self, vcpus: usize) -> PlacementOptions<'a> {
+        PlacementOptions { index: &self.lookup.index, usable: &self.lookup.for_vcpus, vcpus }
     }
 
     /// The pins of vCPUs that may run on one CPU only.
@@ -146,7 +146,7 @@ impl<'a, 't> LintContext<'a, 't> {
 
     /// A diagnostic of this layout.
     pub fn diagnostic(&self, severity: Severity, fault: &dyn Fault) -> Diagnostic {
-        let Words { name, what, cost, instead } = fault.words();
+        let FaultText { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity,
             name,
@@ -168,16 +168,16 @@ impl<'a, 't> LintContext<'a, 't> {
     /// A pin in the layout's language.
     pub fn write_pin(&self, role: &Role, pus: &CpuSet) -> String {
         match (&self.layout.language, role.vcpu(), role.iothread()) {
-            (Language::Plan, _, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
-            (Language::Libvirt, Some(index), _) => {
+            (SourceFormat::Plan, _, _) => format!("\"role\": \"{role}\", \"pus\": \"{pus}\""),
+            (SourceFormat::Libvirt, Some(index), _) => {
                 format!("<vcpupin vcpu='{index}' cpuset='{pus}'/>")
             }
-            (Language::Libvirt, _, Some(id)) => {
+            (SourceFormat::Libvirt, _, Some(id)) => {
                 let number = id.strip_prefix("iothread").unwrap_or(id);
                 format!("<iothreadpin iothread='{number}' cpuset='{pus}'/>")
             }
-            (Language::Libvirt, None, None) => format!("<emulatorpin cpuset='{pus}'/>"),
-            (Language::Running(_), _, _) => format!("{} on {pus}", describe(role)),
+            (SourceFormat::Libvirt, None, None) => format!("<emulatorpin cpuset='{pus}'/>"),
+            (SourceFormat::Running(_), _, _) => format!("{} on {pus}", describe(role)),
         }
     }
 
@@ -185,8 +185,8 @@ impl<'a, 't> LintContext<'a, 't> {
     pub fn write_memory(&self, nodes: &[NodeId]) -> String {
         let nodes = describe_nodes(nodes);
         match &self.layout.language {
-            Language::Plan | Language::Libvirt => format!("bind the memory to {nodes}"),
-            Language::Running(_) => format!(
+            SourceFormat::Plan | SourceFormat::Libvirt => format!("bind the memory to {nodes}"),
+            SourceFormat::Running(_) => format!(
                 "start it again with its memory bound to {nodes}; migratepages moves the movable \
                  pages"
             ),
@@ -196,17 +196,17 @@ impl<'a, 't> LintContext<'a, 't> {
     /// A guest topology in the layout's language.
     pub fn write_shape(&self, sockets: usize, cores: usize, threads: usize) -> String {
         match &self.layout.language {
-            Language::Plan => {
+            SourceFormat::Plan => {
                 format!(
                     "\"guest\": \"sockets\": {sockets}, \"cores\": {cores}, \"threads\": {threads}"
                 )
             }
-            Language::Libvirt => {
+            SourceFormat::Libvirt => {
                 format!(
                     "<topology sockets='{sockets}' dies='1' cores='{cores}' threads='{threads}'/>"
                 )
             }
-            Language::Running(_) => {
+            SourceFormat::Running(_) => {
                 format!("-smp sockets={sockets},cores={cores},threads={threads} at its next start")
             }
         }

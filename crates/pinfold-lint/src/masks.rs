@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{CpuSet, PuId, Severity};
-use pinfold_plan::avoidable::severity;
+use pinfold_plan::alternatives::severity;
 use pinfold_plan::layout::Pin;
 
 use super::Diagnostic;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use pinfold_emit::memnode_line;
 use pinfold_model::{CpuSet, NodeId, Severity};
-use pinfold_plan::avoidable::severity;
+use pinfold_plan::alternatives::severity;
 use pinfold_plan::capacity::{is_empty_node, room, sizes_are_known};
 use pinfold_plan::domain_file::{Domain, RESTRICTIVE, STRICT};
 use pinfold_plan::guest_numa::node_list;
-use pinfold_plan::layout::{Language, MemoryOf, Pin};
+use pinfold_plan::layout::{MemoryBinding, Pin, SourceFormat};
 use pinfold_plan::locality;
 
 use super::Diagnostic;
@@ -60,7 +60,7 @@ fn nodes_that_are_not(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnost
 
 /// The change of one binding that removes a missing node, if no pins determine a replacement or it
 /// is the only node.
-fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> {
+fn without_node(view: &LintContext<'_, '_>, bound: &MemoryBinding) -> Option<Repair> {
     let domain = Domain::read(view.layout.text.as_deref()?).ok()?;
     if !view.held.is_empty() && view.has_nodes() {
         return None;
@@ -75,7 +75,7 @@ fn without_node(view: &LintContext<'_, '_>, bound: &MemoryOf) -> Option<Repair> 
         ([_], None) => {
             let mode = domain.memory.as_ref().map_or(STRICT, |memory| memory.value.mode.as_str());
             let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
-            Some(Repair::put(path, "memory", line))
+            Some(Repair::set_element(path, "memory", line))
         }
         ([_], Some((cell, _))) => {
             let line = memnode_line(*cell, &domain.memnode(*cell)?.mode, &nodes);
@@ -161,12 +161,12 @@ fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>)
     // Nothing can be bound to nodes without memory.
     let empty = known.iter().any(|node| node.memory_bytes > 0)
         && !nodes.iter().any(|id| known.iter().any(|node| node.id == *id && node.memory_bytes > 0));
-    let floats = !locality::says_where(
+    let floats = !locality::is_memory_node_determined(
         &view.lookup.index,
         view.vcpus().map(|(_, pin)| pin.pus.as_ref().unwrap_or(&view.lookup.usable)),
         &nodes,
     );
-    let runs = matches!(view.layout.language, Language::Running(_));
+    let runs = matches!(view.layout.language, SourceFormat::Running(_));
     if bound || nodes.is_empty() || empty || floats || runs {
         return;
     }
@@ -178,7 +178,7 @@ fn unbound_memory(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>)
     diagnostics.push(diagnostic);
 }
 
-fn is_automatic(bound: &MemoryOf) -> bool {
+fn is_automatic(bound: &MemoryBinding) -> bool {
     bound.nodes.is_none()
 }
 
@@ -208,7 +208,7 @@ pub(super) fn binding(view: &LintContext<'_, '_>) -> Option<Repair> {
     let nodes = holding(view, &fill(view, view.lookup.nodes_of(&view.held)))?;
     let mode = pinfold_emit::mode_of_nodes(&nodes, view.lookup.topology);
     let line = format!("<memory mode='{mode}' nodeset='{}'/>", node_list(&nodes));
-    Some(Repair::put(&["numatune"], "memory", line))
+    Some(Repair::set_element(&["numatune"], "memory", line))
 }
 
 /// vCPUs on nodes without memory.
@@ -297,7 +297,7 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
     let nodes = fill(view, nodes.to_vec());
     let of_whole = view.layout.memory.iter().filter(|bound| bound.cell.is_none());
     let of_cells = view.layout.memory.iter().filter(|bound| bound.cell.is_some());
-    let is_plan = view.layout.language == Language::Plan;
+    let is_plan = view.layout.language == SourceFormat::Plan;
     let by_cell: Vec<NodeId> = of_cells.filter_map(|bound| bound.nodes.clone()).flatten().collect();
     of_whole
         .into_iter()
@@ -306,7 +306,7 @@ fn shares_out(view: &LintContext<'_, '_>, nodes: &[NodeId]) -> bool {
 }
 
 /// vCPUs on nodes without memory have no nearer memory than that of the other nodes.
-fn spread(is_plan: bool, nodes: &[NodeId], bound: &MemoryOf) -> bool {
+fn spread(is_plan: bool, nodes: &[NodeId], bound: &MemoryBinding) -> bool {
     bound.interleaved || is_plan || nodes.len() == 1
 }
 

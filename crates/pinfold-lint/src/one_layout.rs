@@ -12,11 +12,11 @@ use super::placement::placement;
 pub(super) fn of_one(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
     let mut diagnostics = placement(view, written);
     file::check(view, &mut diagnostics);
-    if !view.layout.runs() {
+    if !view.layout.is_running() {
         let root = view.layout.text.as_deref().and_then(|text| parse(text).ok());
         let root = root.map(|document| place(document.root_element())).unwrap_or_default();
         let root = Place { file: view.layout.source.clone(), ..root };
-        diagnostics.iter_mut().for_each(|diagnostic| diagnostic.is_below(&root));
+        diagnostics.iter_mut().for_each(|diagnostic| diagnostic.add_file_position(&root));
     }
     diagnostics.sort_by_key(|diagnostic| std::cmp::Reverse(diagnostic.severity));
     diagnostics

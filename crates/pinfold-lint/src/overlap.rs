@@ -11,7 +11,7 @@ use pinfold_plan::domain_file::Place;
 use super::Diagnostic;
 use super::lookup::{CpuIndex, LintContext, places};
 use super::text::overlap::{Free, OverlapFault, machine_on};
-use super::text::{Fault, Words};
+use super::text::{Fault, FaultText};
 
 /// Maximum number of machines that one diagnostic names.
 const MOST_NAMES: usize = 6;
@@ -107,7 +107,7 @@ impl<'v, 'a, 't> InvolvedMachines<'v, 'a, 't> {
 
     /// A diagnostic of the first machine.
     pub fn diagnostic(&self, fault: &dyn Fault) -> Diagnostic {
-        let Words { name, what, cost, instead } = fault.words();
+        let FaultText { name, what, cost, instead } = fault.words();
         Diagnostic {
             severity: Severity::Warning,
             name,

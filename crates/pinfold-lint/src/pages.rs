@@ -7,7 +7,7 @@
 
 use pinfold_model::{NodeId, Severity, Tid};
 use pinfold_plan::domain_file::Place;
-use pinfold_plan::layout::{Layout, MemoryOf, Pages};
+use pinfold_plan::layout::{Layout, MemoryBinding, MemoryLocation};
 
 use super::Diagnostic;
 use super::lookup::LintContext;
@@ -28,10 +28,10 @@ pub(super) fn check(
         return;
     }
     match pages {
-        Pages::Unseen(why) => {
+        MemoryLocation::Unseen(why) => {
             diagnostics.push(view.diagnostic(Severity::Note, &PagesFault::Unseen { why }));
         }
-        Pages::Found { process, kib } => {
+        MemoryLocation::Found { process, kib } => {
             let (wanted, source) = wanted_bytes(view, written);
             if !wanted.is_empty() {
                 diagnostics.extend(check_remote_pages(view, *process, kib, &wanted, &source));
@@ -59,7 +59,7 @@ fn wanted_bytes<'w>(
     (nodes, Source::Pins)
 }
 
-fn bound_nodes(memory: &[MemoryOf]) -> Vec<NodeId> {
+fn bound_nodes(memory: &[MemoryBinding]) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> =
         memory.iter().filter_map(|bound| bound.nodes.clone()).flatten().collect();
     nodes.sort_unstable();

@@ -6,7 +6,7 @@ use pinfold_plan::layout::Layout;
 
 use super::diagnostic::Diagnostic;
 use super::lookup::LintContext;
-use super::{cores, floating, guest, host, masks, memory, pages, room};
+use super::{capacity, cores, floating, guest, host, masks, memory, pages};
 
 /// The faults of a layout's thread and memory placement.
 pub(super) fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) -> Vec<Diagnostic> {
@@ -16,7 +16,7 @@ pub(super) fn placement(view: &LintContext<'_, '_>, written: Option<&Layout>) ->
     cores::check(view, &mut diagnostics);
     guest::check(view, &mut diagnostics);
     memory::check(view, &mut diagnostics);
-    room::check(view, &mut diagnostics);
+    capacity::check(view, &mut diagnostics);
     pages::check(view, written, &mut diagnostics);
     host::check(view, &mut diagnostics);
     if let Some(strategy) = &view.layout.defined_by {

@@ -76,7 +76,7 @@ fn cache(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
         (None, _) if is_true && passthrough => {
             let mut diagnostic =
                 file.diagnostic(Severity::Note, &ProcessorFault::CacheUnknown, &[cpu]);
-            diagnostic.repairs = vec![Repair::put(&["cpu"], "cache", PASSTHROUGH)];
+            diagnostic.repairs = vec![Repair::set_element(&["cpu"], "cache", PASSTHROUGH)];
             diagnostics.push(diagnostic);
         }
         (Some(_) | None, _) => {}
@@ -105,7 +105,8 @@ fn ioapic(file: &File<'_>, diagnostics: &mut Vec<Diagnostic>) {
     let nodes: Vec<_> = place.into_iter().collect();
     let mut diagnostic =
         file.diagnostic(Severity::Warning, &ProcessorFault::IoapicSplit { by_board }, &nodes);
-    diagnostic.repairs = vec![Repair::put(&["features"], "ioapic", "<ioapic driver='kvm'/>")];
+    diagnostic.repairs =
+        vec![Repair::set_element(&["features"], "ioapic", "<ioapic driver='kvm'/>")];
     diagnostics.push(diagnostic);
 }
 

@@ -22,7 +22,11 @@ pub(crate) struct Repair {
 
 impl Repair {
     /// Adds or replaces an element; several of one tag are distinguished by `name`, if present.
-    pub fn put(path: &'static [&'static str], tag: &'static str, line: impl Into<String>) -> Self {
+    pub fn set_element(
+        path: &'static [&'static str],
+        tag: &'static str,
+        line: impl Into<String>,
+    ) -> Self {
         Self { path, line: Some(line.into()), tag, key: None }
     }
 
@@ -70,7 +74,7 @@ pub(super) fn with_replacement(repairs: &[Repair], parents: &mut Parents<'_>) ->
             continue;
         };
         if shown != Some(repair.path) && !repair.path.is_empty() {
-            lines.push(parents.whereabouts(repair.path));
+            lines.push(parents.describe_position(repair.path));
             shown = Some(repair.path);
         }
         lines.push(line.clone());
@@ -92,7 +96,7 @@ impl<'d> Parents<'d> {
     }
 
     /// Where to write, in words, for the opening tags of an element's parents, outermost first.
-    pub fn whereabouts(&mut self, path: &[&str]) -> String {
+    pub fn describe_position(&mut self, path: &[&str]) -> String {
         let in_file = match &self.file {
             Some(document) => depth(document.root_element(), path),
             None => path.len(),

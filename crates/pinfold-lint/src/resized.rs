@@ -3,11 +3,11 @@
 use pinfold_emit::Edits;
 use pinfold_model::Role;
 use pinfold_plan::domain_file::{Place, parse};
-use pinfold_plan::layout::{Language, Layout, Pin};
+use pinfold_plan::layout::{Layout, Pin, SourceFormat};
 
 /// The layout with `count` vCPUs; `None` if other parts of its file contain the number too.
 pub(super) fn with_count(layout: &Layout, count: u32) -> Option<Layout> {
-    if layout.language == Language::Libvirt {
+    if layout.language == SourceFormat::Libvirt {
         let text = rewritten(layout.text.as_deref()?, layout, count)?;
         return Layout::of_text(&text, &layout.source).ok();
     }

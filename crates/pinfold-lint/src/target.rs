@@ -11,7 +11,7 @@ use pinfold_model::{
     Request, Role, Severity, ThreadPlan, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::{Domain, DomainError};
-use pinfold_plan::layout::{Language, Layout, MemoryOf};
+use pinfold_plan::layout::{Layout, MemoryBinding, SourceFormat};
 use pinfold_plan::{guest_cells, in_turn, pin_vcpus, plan_if_possible};
 
 use super::lookup::{CpuIndex, LintContext, is_real_time};
@@ -43,7 +43,7 @@ pub(super) fn find(
     let request = request(view, conditions);
     let topology = view.lookup.topology;
     // First the machine's present nodes, then the whole host.
-    let stay = staying(view, &request);
+    let stay = restrict_to_nodes(view, &request);
     let everywhere = stay.iter().chain(std::iter::once(&request));
     let names = strategies(view.layout);
     let planned = everywhere
@@ -57,7 +57,7 @@ pub(super) fn find(
     // Another guest topology does not bring distant vCPUs together.
     let apart =
         now.iter().any(|diagnostic| ["l3-crossed", "nodes-crossed"].contains(&diagnostic.name));
-    let own = if apart { Vec::new() } else { own(view, &request) };
+    let own = if apart { Vec::new() } else { plans_on_present_cpus(view, &request) };
     let kept = own.into_iter().map(|plan| (None, plan));
     let (mut best, mut best_weight): (Option<Target>, _) = (None, weight(&now));
     let (mut merged, mut refusal) = (false, None);
@@ -205,7 +205,7 @@ fn lets_real_time_float(view: &LintContext<'_, '_>, placed: &Layout) -> bool {
 
 /// The request with the machine restricted to the nodes of its memory or, if that is not bound, to
 /// the node of its vCPUs; `None` if there are no such nodes.
-fn staying(view: &LintContext<'_, '_>, request: &Request) -> Option<Request> {
+fn restrict_to_nodes(view: &LintContext<'_, '_>, request: &Request) -> Option<Request> {
     let text = view.layout.text.as_deref()?;
     let asked = Domain::read(text).ok()?.request(view.lookup.topology);
     let home = home(view, &request.avoid);
@@ -242,7 +242,7 @@ pub(super) fn request(view: &LintContext<'_, '_>, conditions: &Request) -> Reque
     let mut vnode = VnodeRequest::vm(&layout.name, vm);
     vnode.memory = domain.and_then(|domain| domain.memory_request(topology));
     // A domain file keeps its schedulers when a plan without policies is merged into it.
-    if layout.language != Language::Libvirt {
+    if layout.language != SourceFormat::Libvirt {
         let real_time = layout.pins.iter().filter(|pin| is_real_time(pin.policy));
         vnode.policies = real_time
             .filter_map(|pin| {
@@ -283,7 +283,7 @@ fn cells(view: &LintContext<'_, '_>) -> Vec<CellRequest> {
 
 /// Placements on the present CPUs of the vCPUs, in the file's order and in sibling order; emulator
 /// and iothreads stay unless they cause a fault.
-fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
+fn plans_on_present_cpus(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
     let vcpus = view.layout.vcpus as usize;
     let pins: Option<Vec<PuId>> =
         view.vcpus().map(|(_, pin)| pin.pus.as_ref().and_then(single_cpu)).collect();
@@ -291,7 +291,7 @@ fn own(view: &LintContext<'_, '_>, request: &Request) -> Vec<Plan> {
         return Vec::new();
     };
     let outside = !view.tight.is_subset(&view.lookup.usable);
-    if view.layout.language != Language::Libvirt
+    if view.layout.language != SourceFormat::Libvirt
         || outside
         || !view.tight.is_disjoint(&request.avoid)
     {
@@ -325,7 +325,7 @@ fn leave_fifo_cores(view: &LintContext<'_, '_>, plan: &mut Plan, avoid: &CpuSet)
     }
     for thread in vnode.threads.iter_mut().filter(|thread| !thread.role.is_vcpu()) {
         let policy = view.layout.pin(&thread.role).and_then(|pin| pin.policy);
-        let floats = thread.role == Role::Emulator && says_nothing(view, thread);
+        let floats = thread.role == Role::Emulator && is_redundant_pin(view, thread);
         if !is_real_time(policy) && !floats && !thread.pus.is_disjoint(&cores) {
             thread.pus = better.clone();
         }
@@ -411,12 +411,12 @@ fn binding(view: &LintContext<'_, '_>, held: &CpuSet, request: &Request) -> Opti
 /// The layout with this plan, in the layout's own language.
 fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<String>), DomainError> {
     let old = view.layout;
-    if let (Language::Libvirt, Some(text), Some(vnode)) =
+    if let (SourceFormat::Libvirt, Some(text), Some(vnode)) =
         (&old.language, &old.text, plan.vnodes.first())
     {
         let mut vnode = vnode.clone();
-        vnode.threads.retain(|thread| !says_nothing(view, thread));
-        let merged = pinfold_emit::libvirt_into(text, plan, &vnode, view.lookup.topology)?;
+        vnode.threads.retain(|thread| !is_redundant_pin(view, thread));
+        let merged = pinfold_emit::merge_libvirt_domain(text, plan, &vnode, view.lookup.topology)?;
         return Ok((Layout::of_text(&merged.text, &old.source)?, merged.notes));
     }
     // The request has one vnode, so the plan has one too.
@@ -431,17 +431,17 @@ fn realize(view: &LintContext<'_, '_>, plan: &Plan) -> Result<(Layout, Vec<Strin
 }
 
 /// True for a pin of the emulator to all CPUs where the layout has none: it changes nothing.
-fn says_nothing(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
+fn is_redundant_pin(view: &LintContext<'_, '_>, thread: &ThreadPlan) -> bool {
     let now = view.layout.pin(&Role::Emulator).and_then(|pin| pin.pus.as_ref());
     thread.role == Role::Emulator && now.is_none() && view.lookup.usable.is_subset(&thread.pus)
 }
 
 /// The binding of memory that a plan says nothing of: as it is, if that is where the vCPUs go, and
 /// else with them. Memory that is bound stays bound.
-fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryOf> {
+fn bound_on(view: &LintContext<'_, '_>, placed: &Layout) -> Vec<MemoryBinding> {
     let then =
         memory::fill(view, view.lookup.nodes_of(&LintContext::new(placed, view.lookup).held));
-    let covers = |bound: &MemoryOf| {
+    let covers = |bound: &MemoryBinding| {
         let nodes = bound.nodes.as_ref();
         nodes.is_none_or(|nodes| then.iter().all(|node| nodes.contains(node)))
     };

@@ -25,11 +25,11 @@ pub(super) mod timers;
 /// What a rule has found.
 pub(super) trait Fault {
     /// Its words.
-    fn words(&self) -> Words;
+    fn words(&self) -> FaultText;
 }
 
 /// The words of a fault.
-pub(super) struct Words {
+pub(super) struct FaultText {
     /// Short name for scripts.
     pub name: &'static str,
     /// The fault, as a sentence without full stop.
@@ -40,7 +40,7 @@ pub(super) struct Words {
     pub instead: Vec<String>,
 }
 
-impl Words {
+impl FaultText {
     fn new(name: &'static str, what: impl Into<String>, cost: impl Into<String>) -> Self {
         Self { name, what: what.into(), cost: cost.into(), instead: Vec::new() }
     }

@@ -295,7 +295,7 @@ impl AttachKind {
 
 /// The profile of a machine whose speed a vnode gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Like {
+pub struct ProfileReference {
     /// File of the profile, made by `pinload profile`.
     pub file: String,
     /// The kind of work whose speed is set; `None` is the mean over all kinds.
@@ -314,7 +314,7 @@ pub struct PlatformVnode {
     /// Requested speeds: one for all cores, or one per core.
     pub speeds: Vec<SpeedRequest>,
     /// The machine whose speed it gets, instead of `speeds`.
-    pub like: Option<Like>,
+    pub like: Option<ProfileReference>,
     /// The node to which its memory is bound.
     pub memory_node: Option<NodeId>,
     /// The method of slowing; `None` selects the best that the host supports.

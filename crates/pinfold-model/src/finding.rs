@@ -33,15 +33,15 @@ pub struct Finding {
     /// Its severity.
     pub severity: Severity,
     /// The subject: `smt`, `cgroup cpuset`, `CPU 3`.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub subject: String,
     /// The finding and its reason, as a sentence without full stop.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub text: String,
     /// What the user can do next, if anything.
     #[cfg_attr(
         feature = "serde",
-        serde(default, deserialize_with = "crate::serial::optional_line")
+        serde(default, deserialize_with = "crate::serde_formats::optional_line")
     )]
     pub hint: Option<String>,
 }

@@ -21,7 +21,7 @@ pub fn fold_words(first: &str, below: &str, words: &str, columns: usize) -> Stri
     for piece in pieces(words) {
         match piece {
             Piece::Word(word) => {
-                text::words(word, columns.saturating_sub(width(below)))
+                text::break_words(word, columns.saturating_sub(width(below)))
                     .for_each(|part| sheet.word(part));
             }
             Piece::Command(Command { whole, .. }) if sheet.fits(whole) => sheet.word(whole),

@@ -10,6 +10,7 @@
 pub mod command;
 mod cpuset;
 mod emulation;
+pub mod escape;
 mod figure;
 mod finding;
 pub mod fold;
@@ -26,9 +27,8 @@ mod request;
 mod request_field;
 mod role;
 #[cfg(feature = "serde")]
-pub mod serial;
+pub mod serde_formats;
 mod setting;
-pub mod shown;
 mod speed;
 mod step;
 mod suggest;
@@ -42,8 +42,8 @@ mod vendor;
 pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS, set_operations};
 pub use emulation::{
-    Attach, AttachKind, EmulatedVnode, EmulationPlan, Like, LoadRow, Method, Platform,
-    PlatformVnode, RecordedLoad, SpeedChange, SpeedProfile, SpeedRequest, Variant,
+    Attach, AttachKind, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode,
+    ProfileReference, RecordedLoad, SpeedChange, SpeedProfile, SpeedRequest, Variant,
 };
 pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, SystemNoise};
 pub use finding::{Finding, Severity};
@@ -52,21 +52,21 @@ pub use isa::Isa;
 pub use machine::{CellSpec, MachineSpec};
 pub use measure::{Accelerator, LoadState, Metric, Origin, RoleStats, Series, Unit};
 pub use natural::{natural_labels, natural_order};
-pub use parameters::{scrubbed_parameters, shown_parameters};
+pub use parameters::{filter_boot_parameters, shown_parameters};
 pub use plan::{
-    GuestTopology, IrqPlan, MemoryPlan, NotSingle, Plan, PlannedCache, PlannedCpus, PlannedNode,
-    STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, pins_of,
+    GuestTopology, IrqPlan, MemoryPlan, NotSingleVnode, Plan, PlannedCache, PlannedCpus,
+    PlannedNode, STRATEGY_NAMES, ThreadPlan, VnodeKind, VnodePlan, describe_pins,
 };
 pub use policy::{IsolationScope, Policy};
 pub use request::{
-    CellRequest, Device, EmulatorRequest, Free, Load, MAX_VCPUS, MemoryRequest, PinRequest,
+    CellRequest, Device, EmulatorRequest, FreeCpus, Load, MAX_VCPUS, MemoryRequest, PinRequest,
     PolicyRequest, Preference, Request, SmtRequest, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 pub use request_field::{RequestField, VnodeField};
 pub use role::{ROLES, Role, RoleArgument, RoleClass, RoleKind};
-pub use setting::{Keeper, Lifetime, Setting};
+pub use setting::{Lifetime, Setting, SettingManager};
 pub use speed::Speed;
-pub use step::{Change, KeptFile, Step, TaskId, TaskState, Undo};
+pub use step::{Change, SettingsFile, Step, TaskId, TaskState, Undo};
 pub use suggest::closest;
 pub use table::{ColumnKind, DataTable, Datum, PlotKind};
 pub use topology::{

@@ -46,7 +46,7 @@ const SHOWN: [&str; 37] = [
 ];
 
 /// Reduces a kernel command line to the parameters that control the use of CPUs and memory.
-pub fn scrubbed_parameters(text: &str) -> String {
+pub fn filter_boot_parameters(text: &str) -> String {
     let kept: Vec<&str> = text
         .split_ascii_whitespace()
         // What follows `--` is for the init process.
@@ -59,7 +59,7 @@ pub fn scrubbed_parameters(text: &str) -> String {
 /// The same, with a placeholder if no parameter remains.
 #[must_use]
 pub fn shown_parameters(text: &str) -> String {
-    match scrubbed_parameters(text) {
+    match filter_boot_parameters(text) {
         kept if kept.is_empty() => "none for CPUs or memory".to_owned(),
         kept => kept,
     }

@@ -16,17 +16,17 @@ pub struct ThreadPlan {
     /// The CPUs on which it may run; never empty.
     pub pus: CpuSet,
     /// Its scheduling policy; `None` leaves it unchanged.
-    #[cfg_attr(feature = "serde", serde(default, with = "crate::serial::planned_policy"))]
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::serde_formats::planned_policy"))]
     pub policy: Option<Policy>,
     /// Why these CPUs were chosen, as a sentence without full stop.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub reason: String,
 }
 
 impl ThreadPlan {
     /// True if the CPUs were named in the request, not chosen by a strategy.
     #[must_use]
-    pub fn is_by_hand(&self) -> bool {
+    pub fn is_manual(&self) -> bool {
         self.reason.ends_with("by hand")
     }
 }
@@ -43,7 +43,7 @@ pub struct GuestTopology {
     /// Threads per core.
     pub threads: u32,
     /// Reason for this topology.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub reason: String,
 }
 
@@ -71,7 +71,7 @@ pub enum VnodeKind {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct MemoryPlan {
     /// The nodes, ascending; never empty. All pages are bound to them, or preferred there.
-    #[cfg_attr(feature = "serde", serde(with = "crate::serial::nodes"))]
+    #[cfg_attr(feature = "serde", serde(with = "crate::serde_formats::nodes"))]
     pub nodes: Vec<NodeId>,
     /// Amount in bytes, if the request gives it.
     #[cfg_attr(feature = "serde", serde(rename = "size_bytes"))]
@@ -85,7 +85,7 @@ pub struct MemoryPlan {
     )]
     pub is_preferred: bool,
     /// Reason for these nodes.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub reason: String,
 }
 
@@ -95,12 +95,12 @@ pub struct MemoryPlan {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct IrqPlan {
     /// The device: its PCI address, `node N` if only the node is known, or [`IrqPlan::ALL`].
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::plain"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::plain"))]
     pub device: String,
     /// The CPUs that may handle them; never empty.
     pub pus: CpuSet,
     /// Reason for these CPUs.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serial::line"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::serde_formats::line"))]
     pub reason: String,
 }
 
@@ -266,12 +266,12 @@ pub struct PlannedNode {
 
 /// Error: exactly one vnode is needed, but the plan places none or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotSingle {
+pub struct NotSingleVnode {
     /// The names of the placed vnodes.
     pub names: Vec<String>,
 }
 
-impl fmt::Display for NotSingle {
+impl fmt::Display for NotSingleVnode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the plan places {} vnodes, one is needed here", self.names.len())?;
         let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
@@ -280,7 +280,7 @@ impl fmt::Display for NotSingle {
     }
 }
 
-impl std::error::Error for NotSingle {}
+impl std::error::Error for NotSingleVnode {}
 
 impl Plan {
     /// The CPUs to which the owner of the machine moved a single thread.
@@ -316,19 +316,19 @@ impl Plan {
     ///
     /// # Errors
     /// [`NotSingle`] with the names of the placed vnodes.
-    pub fn single(&self) -> Result<&VnodePlan, NotSingle> {
+    pub fn single_vnode(&self) -> Result<&VnodePlan, NotSingleVnode> {
         match self.vnodes.as_slice() {
             [only] => Ok(only),
-            several => {
-                Err(NotSingle { names: several.iter().map(|vnode| vnode.name.clone()).collect() })
-            }
+            several => Err(NotSingleVnode {
+                names: several.iter().map(|vnode| vnode.name.clone()).collect(),
+            }),
         }
     }
 
     /// The plan of one of its vnodes, for those that take one at a time: nothing is kept free for
     /// the threads of the others and the idle siblings of their CPUs, and the housekeeping is that
     /// of the whole.
-    pub fn plan_of(&self, vnode: &VnodePlan) -> Plan {
+    pub fn extract_vnode(&self, vnode: &VnodePlan) -> Plan {
         let mut of_others = CpuSet::new();
         for other in self.vnodes.iter().filter(|other| other.name != vnode.name) {
             other.threads.iter().for_each(|thread| of_others.add(&thread.pus));
@@ -387,7 +387,7 @@ impl Plan {
 
 /// The vCPU pins of a plan as `0→3, 1→4`, for messages and tables; with the vnodes' names if there
 /// are several.
-pub fn pins_of(plan: &Plan) -> String {
+pub fn describe_pins(plan: &Plan) -> String {
     match plan.vnodes.as_slice() {
         [only] => of_vnode(only),
         several => {

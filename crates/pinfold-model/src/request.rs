@@ -189,7 +189,7 @@ impl VnodeRequest {
 
 /// CPUs that no vnode may use, but the host's tasks may.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Free {
+pub enum FreeCpus {
     /// At least this many, in whole cores.
     Pus(u32),
     /// At least this percentage of the CPUs that the plan may use, 1 to 99, in whole cores.
@@ -258,7 +258,7 @@ pub struct Request {
     /// Which other tasks are excluded from the reserved CPUs.
     pub isolation: IsolationScope,
     /// CPUs that no vnode may use.
-    pub free: Option<Free>,
+    pub free: Option<FreeCpus>,
     /// Devices whose interrupts go to nearby CPUs without vCPUs.
     pub interrupts: Vec<Device>,
     /// Where the emulators run.

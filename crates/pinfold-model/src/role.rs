@@ -143,7 +143,7 @@ impl RoleKind {
 
     /// How its roles are written: `vcpu(N)`, `iothread(ID)`, `emulator`.
     #[must_use]
-    pub fn form(&self) -> String {
+    pub fn syntax(&self) -> String {
         let argument = match self.make {
             Make::Single(_) => "",
             Make::Number(_) => "(N)",

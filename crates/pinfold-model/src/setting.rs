@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
-pub enum Keeper {
+pub enum SettingManager {
     /// libvirt; objects are domains, identified by UUID.
     Libvirt {
         /// URI of the connection, such as `qemu:///system`.
@@ -42,7 +42,7 @@ pub enum Lifetime {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Setting {
     /// The program that manages it.
-    pub keeper: Keeper,
+    pub keeper: SettingManager,
     /// The object: a domain's UUID or a unit's name.
     pub object: String,
     /// The key: `vcpupin 0`, `emulatorpin`, `iothreadpin 1`, `numatune`; `AllowedCPUs`.
@@ -51,11 +51,11 @@ pub struct Setting {
     pub lifetime: Lifetime,
 }
 
-impl fmt::Display for Keeper {
+impl fmt::Display for SettingManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Keeper::Libvirt { .. } | Keeper::LibvirtStatus { .. } => "libvirt",
-            Keeper::Systemd => "systemd",
+            SettingManager::Libvirt { .. } | SettingManager::LibvirtStatus { .. } => "libvirt",
+            SettingManager::Systemd => "systemd",
         })
     }
 }

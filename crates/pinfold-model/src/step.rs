@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::text::{agree, count_noun};
+use crate::text::{count_noun, select_verb};
 use crate::{CpuSet, Lifetime, NodeId, Policy, Setting, Tid};
 
 /// A host thread, identified so that a later thread with the same number is not mistaken for it.
@@ -51,7 +51,7 @@ pub enum Change {
         /// Absolute path.
         path: String,
         /// The bytes, written with a single write(2).
-        #[cfg_attr(feature = "serde", serde(with = "crate::serial::bytes"))]
+        #[cfg_attr(feature = "serde", serde(with = "crate::serde_formats::bytes"))]
         value: Vec<u8>,
     },
     /// Create a cgroup directory.
@@ -117,7 +117,7 @@ pub enum Undo {
         /// Absolute path.
         path: String,
         /// The original content of the file, byte for byte.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serial::bytes"))]
+        #[cfg_attr(feature = "serde", serde(with = "crate::serde_formats::bytes"))]
         original: Vec<u8>,
     },
     /// Remove the cgroup directory, after its tasks have been moved to their (or their parents')
@@ -156,11 +156,11 @@ pub enum Undo {
         /// Its previous value; `None` if it had none.
         original: Option<String>,
         /// Previous masks of all threads that the setting can affect.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serial::masks"))]
+        #[cfg_attr(feature = "serde", serde(with = "crate::serde_formats::masks"))]
         masks: Vec<(TaskId, CpuSet)>,
         /// Previous content of the files in which the program stores it.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
-        files: Vec<KeptFile>,
+        files: Vec<SettingsFile>,
     },
     /// Leave the pages where they are, and report where they were.
     LeavePages {
@@ -183,11 +183,11 @@ pub enum Undo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-pub struct KeptFile {
+pub struct SettingsFile {
     /// Absolute path.
     pub path: String,
     /// Its content; `None` if the file does not exist.
-    #[cfg_attr(feature = "serde", serde(default, with = "crate::serial::optional_bytes"))]
+    #[cfg_attr(feature = "serde", serde(default, with = "crate::serde_formats::optional_bytes"))]
     pub content: Option<Vec<u8>>,
 }
 
@@ -284,5 +284,5 @@ impl fmt::Display for Change {
 
 fn list(nodes: &[NodeId]) -> String {
     let numbers = nodes.iter().map(ToString::to_string).collect::<Vec<_>>();
-    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(","))
+    format!("{} {}", select_verb(nodes.len(), "node", "nodes"), numbers.join(","))
 }

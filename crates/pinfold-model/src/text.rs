@@ -18,7 +18,11 @@ pub fn count_noun<N: Copy + PartialEq + From<u8> + std::fmt::Display>(
 }
 
 /// Selects singular or plural of a verb: `is` or `are`, `was` or `were`.
-pub fn agree<'a, N: PartialEq + From<u8>>(number: N, of_one: &'a str, of_many: &'a str) -> &'a str {
+pub fn select_verb<'a, N: PartialEq + From<u8>>(
+    number: N,
+    of_one: &'a str,
+    of_many: &'a str,
+) -> &'a str {
     if is_one(number) { of_one } else { of_many }
 }
 
@@ -32,7 +36,7 @@ pub fn pus_text(pus: &CpuSet) -> String {
 
 /// Splits a text into words for lines of `columns` columns; a list of CPUs that is longer than a
 /// line is split after its commas.
-pub fn words(text: &str, columns: usize) -> impl Iterator<Item = &str> {
+pub fn break_words(text: &str, columns: usize) -> impl Iterator<Item = &str> {
     text.split(' ').flat_map(move |word| {
         let is_broken = word.len() > columns
             && word
@@ -59,7 +63,11 @@ mod tests {
     }
 
     fn check(text: &str, columns: usize, expected: &[&str]) {
-        assert_eq!(words(text, columns).collect::<Vec<_>>(), expected, "{text:?} in {columns}");
+        assert_eq!(
+            break_words(text, columns).collect::<Vec<_>>(),
+            expected,
+            "{text:?} in {columns}"
+        );
     }
 
     #[test]
@@ -75,6 +83,9 @@ mod tests {
         check(3, "process", "3 processes");
         check(2, "index", "2 indexes");
         check(2, "context switch", "2 context switches");
-        assert_eq!([0_usize, 1, 2].map(|number| agree(number, "is", "are")), ["are", "is", "are"]);
+        assert_eq!(
+            [0_usize, 1, 2].map(|number| select_verb(number, "is", "are")),
+            ["are", "is", "are"]
+        );
     }
 }

@@ -100,7 +100,10 @@ pub struct L3Domain {
     /// Its online CPUs.
     pub pus: CpuSet,
     /// Cache size in bytes; 0 when unknown.
-    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serial::known"))]
+    #[cfg_attr(
+        feature = "serde",
+        serde(serialize_with = "crate::serde_formats::serialize_nonzero")
+    )]
     pub size_bytes: u64,
     /// Associativity (number of ways); 0 when unknown.
     #[cfg_attr(feature = "serde", serde(skip))]

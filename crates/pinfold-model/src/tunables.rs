@@ -25,8 +25,8 @@ pub mod offline;
 pub mod partition;
 pub mod policy;
 pub mod required;
+pub mod resctrl;
 pub mod rt_throttle;
-pub mod share;
 pub mod smt;
 pub mod stat_interval;
 pub mod thp;
@@ -77,7 +77,7 @@ pub static TUNABLES: [&Tunable; 27] = [
     &max_khz::TUNABLE,
     &min_khz::TUNABLE,
     &huge_pages::TUNABLE,
-    &share::TUNABLE,
+    &resctrl::TUNABLE,
     &cpu_weight::TUNABLE,
     &cpu_quota::TUNABLE,
     &partition::TUNABLE,
@@ -106,7 +106,7 @@ pub struct Tunable {
     pub values: Values,
     /// Its file in the kernel; `None` for properties of threads, groups or interrupts, which have
     /// no file with a fixed name.
-    pub kernel: Option<Kernel>,
+    pub kernel: Option<KernelFile>,
     /// The row of `doctor` that reports whether a host has it.
     pub doctor: &'static str,
     /// A value, for messages and tests.
@@ -117,7 +117,7 @@ pub struct Tunable {
     pub wrong: fn(&Setting, &Plan, &Topology) -> Vec<Finding>,
     /// Its answer in single output formats, by their names. All others give their answer for a
     /// setting of the host.
-    pub said: &'static [(&'static str, Say)],
+    pub said: &'static [(&'static str, FormatRule)],
 }
 
 /// The parts that most tunables share.
@@ -139,7 +139,7 @@ const HOST_SETTING: Tunable = Tunable {
 
 /// The file of a tunable.
 #[derive(Clone, Copy, Debug)]
-pub struct Kernel {
+pub struct KernelFile {
     /// Where it is.
     pub place: Place,
     /// How the kernel shows the value.
@@ -178,7 +178,7 @@ pub enum Shape {
     Integer,
 }
 
-impl Kernel {
+impl KernelFile {
     /// Its path; of several, that of a CPU or of the pools of node 0.
     pub fn path(&self, pu: PuId) -> String {
         match self.place {
@@ -256,7 +256,7 @@ impl Tunable {
 
 /// The answer in the row of a tunable.
 #[derive(Clone, Copy, Debug)]
-pub enum Say {
+pub enum FormatRule {
     /// One line for a text with a single section; `{}` stands for the value.
     Line(&'static str),
     /// Lines for a section or file, and the difference from the tunable, if any.
@@ -270,7 +270,7 @@ pub enum Say {
     By(fn(&Setting, &Scope<'_>) -> FormatAnswer),
 }
 
-impl Say {
+impl FormatRule {
     /// The answer for a value.
     #[must_use]
     pub fn answer(self, setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
@@ -280,7 +280,7 @@ impl Say {
                 place,
                 lines.iter().map(|line| line.replace("{}", &setting.value.to_string())).collect(),
             )
-            .but(but),
+            .with_difference(but),
             Self::Elsewhere => FormatAnswer::Elsewhere,
             Self::Nothing(why) => FormatAnswer::nothing(why),
             Self::By(answer) => answer(setting, scope),
@@ -368,7 +368,7 @@ fn policies(plan: &Plan) -> Vec<Setting> {
 
 /// What is wrong with the plan's tunables on this host. Findings of severity `problem` mean that
 /// the plan must not be applied.
-pub fn wrong(plan: &Plan, topology: &Topology) -> Vec<Finding> {
+pub fn validate_tunables(plan: &Plan, topology: &Topology) -> Vec<Finding> {
     let mut findings = Vec::new();
     for setting in settings(plan) {
         let own = (setting.tunable.wrong)(&setting, plan, topology).into_iter();

@@ -1,6 +1,6 @@
 //! Properties of finished placements: findings, checks of plans and files.
 
-pub(crate) mod fit;
+pub(crate) mod host_match;
 pub mod locality;
 pub(crate) mod placement;
 pub(crate) mod policies;

@@ -22,7 +22,7 @@ mod windows;
 use pinfold_model::{CpuSet, NodeId, Policy, Role};
 use thiserror::Error;
 
-use crate::strategies::definition::Mark;
+use crate::strategies::definition::StrategyRecord;
 
 /// Why a text cannot be used as a domain file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -169,7 +169,7 @@ pub const RESTRICTIVE: &str = "restrictive";
 
 /// Topology levels of the guest's board, by the architecture in `<os><type arch=…>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Board {
+pub enum TopologyLevels {
     /// x86: sockets, dies, cores and threads. Also used if the file names no architecture.
     X86,
     /// s390x: no threads.
@@ -197,7 +197,7 @@ pub struct Domain {
     /// `type` of `<domain>`: `kvm`, `qemu`, …
     pub kind: String,
     /// Topology levels of its board.
-    pub board: Board,
+    pub board: TopologyLevels,
     /// Maximum number of vCPUs.
     pub vcpus: Located<u32>,
     /// The vCPUs that exist when it starts (`current='4'`, `<vcpu enabled='yes'>`); the others are
@@ -232,7 +232,7 @@ pub struct Domain {
     /// Size of the huge pages of its memory in bytes, if given.
     pub page_bytes: Option<u64>,
     /// Strategy mark, if the file has one.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) mark: Option<StrategyRecord>,
 }
 
 impl Domain {
@@ -268,6 +268,6 @@ impl Domain {
 
 pub use libvirt_file::LibvirtFile;
 pub use manager::Manager;
-pub use read::{bytes, error_at, is, page_bytes, parse, place, text_of};
-pub use start_request::StartRequest;
+pub use read::{bytes, error_at, is_libvirt_element, page_bytes, parse, place, text_of};
+pub use start_request::PlacementMetadata;
 pub use windows::{Windows, most_sockets};

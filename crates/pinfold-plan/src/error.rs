@@ -4,7 +4,7 @@
 //! show it on a separate line. [`crate::plan`] fills in `nearest`, because a strategy does not know
 //! the other strategies.
 
-use pinfold_model::text::agree;
+use pinfold_model::text::select_verb;
 use pinfold_model::{CpuSet, NodeId, RequestField, VnodeField};
 use thiserror::Error;
 
@@ -453,7 +453,7 @@ fn fewer_units(most: &str, asked: u32, nearest: Option<&str>) -> String {
 
 /// The hint where only some of several vnodes that are alike fit.
 fn fewer_vnodes(fit: u32, nearest: Option<&str>) -> String {
-    let fewer = format!("{fit} of them {}", agree(fit as usize, "fits", "fit"));
+    let fewer = format!("{fit} of them {}", select_verb(fit as usize, "fits", "fit"));
     match nearest {
         Some(nearest) => format!("{fewer}; {nearest} places all"),
         None => fewer,
@@ -472,7 +472,7 @@ fn holders(nodes: &[NodeId]) -> String {
 /// `node 1`, `nodes 0, 1`.
 fn node_names(nodes: &[NodeId]) -> String {
     let numbers: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    format!("{} {}", agree(nodes.len(), "node", "nodes"), numbers.join(", "))
+    format!("{} {}", select_verb(nodes.len(), "node", "nodes"), numbers.join(", "))
 }
 
 /// The memory that the nodes can give to a vnode, and why it is not all of theirs.

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, PuId, Role, Tid, VnodePlan};
 
-use crate::domain_file::{Board, Domain, DomainError, Located, Memnode, Place, Target};
+use crate::domain_file::{Domain, DomainError, Located, Memnode, Place, Target, TopologyLevels};
 use crate::strategies::definition;
 
 /// The language in which a placement and its corrections are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Language {
+pub enum SourceFormat {
     /// A Pinfold plan (JSON).
     Plan,
     /// A libvirt domain file.
@@ -47,7 +47,7 @@ pub struct GuestShape {
 
 /// Binding of memory: of the whole guest, or of one of its NUMA cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryOf {
+pub struct MemoryBinding {
     /// ID and vCPUs of the guest's cell; `None` for the whole guest.
     pub cell: Option<(u32, CpuSet)>,
     /// The host nodes; `None` if libvirt queries numad.
@@ -62,7 +62,7 @@ pub struct MemoryOf {
 
 /// Location of a running machine's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pages {
+pub enum MemoryLocation {
     /// The memory of its process.
     Found {
         /// The process ID.
@@ -93,7 +93,7 @@ pub struct Layout {
     /// Path of the file, or the option that identifies the machine.
     pub source: String,
     /// Language of the placement.
-    pub language: Language,
+    pub language: SourceFormat,
     /// Text of the domain file, if it is one: the rest of it is checked too.
     pub text: Option<String>,
     /// Number of vCPUs that exist.
@@ -114,11 +114,11 @@ pub struct Layout {
     /// The vCPUs of each NUMA cell of the guest; an empty set if only their number is known.
     pub cells: Vec<CpuSet>,
     /// Bindings of its memory; empty if it is not bound.
-    pub memory: Vec<MemoryOf>,
+    pub memory: Vec<MemoryBinding>,
     /// Size of its memory in bytes, if known.
     pub bytes: Option<Located<u64>>,
     /// Location of its memory, if it is running.
-    pub pages: Option<Pages>,
+    pub pages: Option<MemoryLocation>,
     /// The CPUs for the host's own tasks, if the layout specifies them.
     pub housekeeping: Option<CpuSet>,
     /// The CPUs from which other tasks are excluded, if the layout specifies them.
@@ -182,7 +182,7 @@ impl Layout {
         Self {
             name: domain.name.clone(),
             source: source.to_owned(),
-            language: Language::Libvirt,
+            language: SourceFormat::Libvirt,
             text: None,
             vcpus: u32::try_from(domain.existing.len()).unwrap_or(u32::MAX),
             strays: strays.collect(),
@@ -209,8 +209,8 @@ impl Layout {
     }
 
     /// True for a running machine, false for a file.
-    pub fn runs(&self) -> bool {
-        matches!(self.language, Language::Running(_))
+    pub fn is_running(&self) -> bool {
+        matches!(self.language, SourceFormat::Running(_))
     }
 
     /// The pin of a role.
@@ -237,7 +237,7 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
             place: place_in_plan(format!("guest: {sockets}×{cores}×{threads}"), index),
         }
     });
-    let memory = vnode.memory.iter().map(|memory| MemoryOf {
+    let memory = vnode.memory.iter().map(|memory| MemoryBinding {
         cell: None,
         nodes: Some(memory.nodes.clone()),
         interleaved: false,
@@ -249,7 +249,7 @@ fn of_vnode(plan: &Arc<Plan>, vnode: &VnodePlan, index: usize, source: &str) -> 
     Layout {
         name: vnode.name.clone(),
         source: source.to_owned(),
-        language: Language::Plan,
+        language: SourceFormat::Plan,
         text: None,
         vcpus: count,
         reserve: CpuSet::new(),
@@ -289,7 +289,7 @@ fn defined_by(domain: &Domain) -> Option<String> {
 fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
     // Boards that cannot show the pins' topology hide nothing.
     match (domain.board, &domain.shape) {
-        (Board::WithoutCpu, None) | (Board::WithoutThreads, _) => return None,
+        (TopologyLevels::WithoutCpu, None) | (TopologyLevels::WithoutThreads, _) => return None,
         (_, _) => {}
     }
     let threads = domain.shape.as_ref().map_or(1, |shape| shape.value.threads);
@@ -311,10 +311,10 @@ fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
     })
 }
 
-fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
-    let mut memory: Vec<MemoryOf> = Vec::new();
+fn memory_of_domain(domain: &Domain) -> Vec<MemoryBinding> {
+    let mut memory: Vec<MemoryBinding> = Vec::new();
     if let Some(bound) = &domain.memory {
-        memory.push(MemoryOf {
+        memory.push(MemoryBinding {
             cell: None,
             nodes: bound.value.nodes.clone(),
             interleaved: bound.value.mode == "interleave",
@@ -327,7 +327,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryOf> {
         let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
         let vcpus = cell.map(|cell| cell.value.vcpus.intersection(&domain.existing));
         let vcpus = vcpus.unwrap_or_default();
-        memory.push(MemoryOf {
+        memory.push(MemoryBinding {
             cell: Some((*id, vcpus)),
             nodes: Some(nodes.clone()),
             interleaved: false,

@@ -53,20 +53,22 @@ pub mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use analysis::fit::{Fit, fit};
+pub use analysis::host_match::{HostMatch, fit};
 pub use analysis::locality;
 pub use analysis::validate::validate;
 pub use cores::available::{Index, usable_for_vcpus};
-pub use cores::{avoidable, boot, capacity, online};
+pub use cores::{alternatives, boot, capacity, online};
 pub use error::PlanError;
 pub use guest::{cache as guest_cache, numa as guest_numa};
 pub use messages::command;
+pub use messages::core_map::picture;
 pub use messages::explain::{explain, outline};
-pub use messages::picture::picture;
 pub use messages::sheet::Sheet;
 pub use pinned::pin_vcpus;
 pub use placement::builder::NOT_ISOLATED;
 pub use placement::cells as guest_cells;
 pub use plan::{fill, kept_free, plan, plan_if_possible};
 pub use platform::{FrequencyError, PlatformError, resolve_platform, speed_on};
-pub use strategies::{Strategy, Turns, definition, has_pins, in_turn, pins_nothing, strategies};
+pub use strategies::{
+    Strategy, TrialOrder, definition, has_pins, in_turn, pins_nothing, strategies,
+};

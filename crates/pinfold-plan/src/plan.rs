@@ -1,12 +1,12 @@
 //! Makes a plan: the strategy's placement, then findings, hints, policies and checks.
 
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{
     CpuSet, Finding, IsolationScope, Plan, Request, Severity, Topology, VnodeRequest, Work,
     closest, tunables,
 };
 
-use crate::analysis::fit;
+use crate::analysis::host_match;
 use crate::analysis::placement as pin_analysis;
 use crate::analysis::placement::work_of;
 use crate::analysis::policies;
@@ -15,8 +15,8 @@ use crate::error::PlanError;
 use crate::messages::group_words;
 use crate::messages::hints;
 use crate::messages::prefer;
+use crate::placement::deferred_isolation;
 use crate::placement::pins;
-use crate::placement::rest_isolation;
 use crate::strategies::definition;
 use crate::strategies::{
     Strategy, StrategyKind, in_turn, kind_of, make_plan, pins_nothing, strategies,
@@ -73,7 +73,10 @@ fn plan_with(strategy: &str, topology: &Topology, request: &Request) -> Result<P
         }
     })?;
     let made = make_plan(found, topology, request).map_err(|error| {
-        match error.depends_on_strategy().then(|| instead_of(found.name, topology, request)) {
+        match error
+            .depends_on_strategy()
+            .then(|| find_alternative_strategy(found.name, topology, request))
+        {
             Some(Some(nearest)) => error.with_nearest(nearest),
             Some(None) | None => error,
         }
@@ -93,24 +96,28 @@ fn complete(
     request: &Request,
 ) -> Result<Plan, PlanError> {
     if found.name == "auto" && !pins_nothing(&planned.strategy) {
-        rest_isolation::keep(&mut planned, topology, request);
+        deferred_isolation::keep(&mut planned, topology, request);
     }
     let preferred = prefer::findings(*found, topology, request, &planned);
     planned.findings.extend(preferred);
     planned.findings.extend(prefer::idle_fast_cores(topology, request, &planned));
-    definition::settle(&mut planned, found.name, request);
+    definition::downgrade_requested_costs(&mut planned, found.name, request);
     hints::add(&mut planned, found, topology, request);
     let mut planned =
         policies::set(planned, request).and_then(|planned| pins::check_rules(planned, request))?;
-    planned.cpus = Some(fit::record_cpus(&planned, topology));
+    planned.cpus = Some(host_match::record_cpus(&planned, topology));
     // Interrupts of which nothing is moved.
-    let mut weak = tunables::wrong(&planned, topology);
+    let mut weak = tunables::validate_tunables(&planned, topology);
     weak.retain(|finding| finding.severity < Severity::Problem);
     planned.findings.extend(weak);
     Ok(planned)
 }
 
-fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&'static str> {
+fn find_alternative_strategy(
+    refused: &str,
+    topology: &Topology,
+    request: &Request,
+) -> Option<&'static str> {
     let after = find(refused).and_then(|known| known.turns.fallback);
     in_turn(|turns| turns.fallback)
         .into_iter()
@@ -121,9 +128,9 @@ fn instead_of(refused: &str, topology: &Topology, request: &Request) -> Option<&
             // that share CPUs run better if the kernel chooses the CPUs.
             made.is_some_and(|made| {
                 made.is_ok_and(|plan| {
-                    !pin_analysis::is_short(&plan)
+                    !pin_analysis::has_too_few_cpus(&plan)
                         && (known.kind == StrategyKind::Floating
-                            || !pin_analysis::is_crowded(&plan))
+                            || !pin_analysis::is_oversubscribed(&plan))
                 })
             })
         })
@@ -153,7 +160,7 @@ pub fn fill(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
         "{} like {} {} on this host, with a CPU for each vCPU and one for the host's tasks",
         count_noun(count, what),
         first.name,
-        agree(count as usize, "fits", "fit")
+        select_verb(count as usize, "fits", "fit")
     );
     Ok(report(plan, text))
 }
@@ -216,8 +223,8 @@ fn copy(request: &Request, vnode: &VnodeRequest, count: u32) -> Request {
 fn is_whole(plan: &Plan, request: &Request) -> bool {
     let kind = kind_of(&plan.strategy);
     !matches!(kind, Some(StrategyKind::Floating | StrategyKind::Part))
-        && !pin_analysis::is_crowded(plan)
-        && !pin_analysis::is_short(plan)
+        && !pin_analysis::is_oversubscribed(plan)
+        && !pin_analysis::has_too_few_cpus(plan)
         && !plan.housekeeping.is_subset(&work_of(plan))
         && (request.isolation == IsolationScope::None || plan.isolation != IsolationScope::None)
 }

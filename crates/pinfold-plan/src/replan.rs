@@ -16,8 +16,8 @@
 //! machine: that is narrower, but no move.
 
 mod arrival;
+mod cpu_choice;
 mod occupancy;
-mod seats;
 
 use std::fmt;
 

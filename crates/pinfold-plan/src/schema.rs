@@ -16,7 +16,7 @@ mod strategy_list;
 mod tuning;
 mod v1;
 
-use pinfold_model::{Plan, shown};
+use pinfold_model::{Plan, escape};
 use serde::Deserialize;
 pub use strategy_list::StrategyList;
 use thiserror::Error;
@@ -98,8 +98,8 @@ pub fn from_json(text: &str) -> Result<Plan, SchemaError> {
     let document: v1::PlanV1 = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." { "plan".to_owned() } else { path };
-        let why = shown::name(&error.into_inner().to_string()).into_owned();
-        SchemaError::Field { field: shown::name(&field).into_owned(), why }
+        let why = escape::name(&error.into_inner().to_string()).into_owned();
+        SchemaError::Field { field: escape::name(&field).into_owned(), why }
     })?;
     let plan = document.into_plan()?;
     match faults(&plan).into_iter().next() {

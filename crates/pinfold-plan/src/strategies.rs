@@ -45,7 +45,7 @@ pub struct Strategy {
     /// What it gives to the threads of a machine.
     pub(crate) rules: Rules,
     /// When it is tried.
-    pub turns: Turns,
+    pub turns: TrialOrder,
     /// True if a machine that is larger than a node is divided evenly over several.
     is_divided: bool,
     plan: fn(&Topology, &Request) -> Result<Plan, PlanError>,
@@ -54,7 +54,7 @@ pub struct Strategy {
 /// The place of a strategy among those that are tried one after the other; `None`: not tried.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Turns {
+pub struct TrialOrder {
     /// Instead of one that refuses.
     pub fallback: Option<u8>,
     /// By `auto`, if none of its rules has a plan without a warning.
@@ -67,7 +67,7 @@ pub struct Turns {
     pub demo: Option<u8>,
 }
 
-impl Turns {
+impl TrialOrder {
     const NONE: Self = Self { fallback: None, auto: None, again: None, check: None, demo: None };
 }
 
@@ -123,7 +123,7 @@ pub fn strategies() -> &'static [Strategy] {
 
 /// The strategies that have a place among those that are tried, in this order.
 #[must_use]
-pub fn in_turn(place: fn(&Turns) -> Option<u8>) -> Vec<&'static Strategy> {
+pub fn in_turn(place: fn(&TrialOrder) -> Option<u8>) -> Vec<&'static Strategy> {
     let mut tried: Vec<&Strategy> =
         TABLE.iter().filter(|known| place(&known.turns).is_some()).collect();
     tried.sort_by_key(|known| place(&known.turns));
@@ -149,7 +149,7 @@ pub fn pins_nothing(name: &str) -> bool {
 /// True if a plan gives CPUs to threads, by its strategy or by hand.
 #[must_use]
 pub fn has_pins(plan: &Plan) -> bool {
-    !pins_nothing(&plan.strategy) || plan.threads().any(|(_, thread)| thread.is_by_hand())
+    !pins_nothing(&plan.strategy) || plan.threads().any(|(_, thread)| thread.is_manual())
 }
 
 /// The plan of one strategy, cell by cell if the request fixes the guest's NUMA cells.

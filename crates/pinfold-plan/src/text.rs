@@ -1,11 +1,11 @@
 //! CPUs, counts and sizes in messages.
 
-use pinfold_model::text::agree;
+use pinfold_model::text::select_verb;
 use pinfold_model::{CpuSet, NodeId, PuId};
 
 /// The verb that goes with these CPUs.
 pub fn verb<'a>(pus: &CpuSet, of_one: &'a str, of_many: &'a str) -> &'a str {
-    agree(pus.len(), of_one, of_many)
+    select_verb(pus.len(), of_one, of_many)
 }
 
 /// The same for nouns given in the plural: `1 vCPU` for `vCPUs`, `1 vCPU or core` for `vCPUs and

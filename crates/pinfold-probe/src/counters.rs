@@ -21,8 +21,8 @@ use pinfold_host::{
 use pinfold_model::{Family, Figure, Role, TaskId, Tid, Unit};
 
 use self::proc::ThreadTotals;
+use crate::traced_threads::TracedThreads;
 pub use crate::traced_threads::WatchError;
-use crate::traced_threads::Watched;
 
 /// Name of the probe.
 pub const PROBE: &str = "counters";
@@ -241,7 +241,7 @@ pub fn start(
     threads: &[(TaskId, Role)],
     quantities: &[Quantity],
 ) -> Result<Counting, WatchError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     let machine = reasons::Machine::read(host);
     let mut others = watched.others(host)?;
     for _ in 0..ROUNDS {

@@ -9,7 +9,7 @@ use pinfold_model::{Role, TaskId};
 
 use crate::locks::LocksError;
 use crate::symbols::{Symbols, debug_file};
-use crate::traced_threads::Watched;
+use crate::traced_threads::TracedThreads;
 
 /// Sampling in progress.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Sampling {
 
 /// The lock at which most samples inside `futex(2)` were.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MainLock {
+pub struct MostSampledLock {
     /// Number of these samples.
     pub samples: u64,
     /// Its variable, or why that has no name.
@@ -33,7 +33,7 @@ pub struct MainLock {
 /// # Errors
 /// [`LocksError`].
 pub fn start(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Sampling, LocksError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     if !host.is_live() {
         let why = "this is not the running machine".to_owned();
         return Err(LocksError::Unavailable { why });
@@ -73,7 +73,7 @@ pub fn main_lock(
     host: &dyn Host,
     symbols: &mut Symbols,
     samples: &FutexSamples,
-) -> Option<MainLock> {
+) -> Option<MostSampledLock> {
     let (address, samples) = samples.words.iter().max_by_key(|(_, count)| **count)?;
     let name = match symbols.place(host, *address) {
         None => Err("it is in no file of the program".to_owned()),
@@ -89,5 +89,5 @@ pub fn main_lock(
             ))
         }
     };
-    Some(MainLock { samples: *samples, name })
+    Some(MostSampledLock { samples: *samples, name })
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use self::cause::Cause;
 use self::names::Names;
 use crate::quotas::Quotas;
-use crate::traced_threads::{WatchError, Watched};
+use crate::traced_threads::{TracedThreads, WatchError};
 
 /// Gaps beyond this number are counted, not kept: an observation of a day must fit.
 const MOST: usize = 100_000;
@@ -148,7 +148,7 @@ pub struct GapReport {
 #[derive(Debug)]
 pub struct GapWatch {
     tracer: GapTracer,
-    watched: Watched,
+    watched: TracedThreads,
     roles: BTreeMap<Tid, Role>,
     raw: Vec<RawGap>,
     dropped: u64,
@@ -169,7 +169,7 @@ pub fn start(
     threads: &[(TaskId, Role)],
     over_ns: u64,
 ) -> Result<GapWatch, GapsError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     let is_group = threads.iter().all(|(_, role)| *role == Role::Task);
     let open = GapTracer::open(host, &watched.tids(), over_ns, is_group);
     let mut tracer = open.map_err(|error| GapsError::Unavailable { why: with_causes(&error) })?;

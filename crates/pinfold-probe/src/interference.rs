@@ -18,14 +18,14 @@ const STEAL: usize = 7;
 
 /// Both counters at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment(SystemNoise);
+pub struct InterferenceSample(SystemNoise);
 
 /// Reads both counters for these CPUs.
 ///
 /// # Errors
 /// [`HostError`] if a file exists but cannot be read or parsed. A kernel without pressure
 /// accounting is not an error.
-pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
+pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<InterferenceSample, HostError> {
     let path = paths::kernel_stat();
     let stat = host.read_text(&path)?;
     let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a CPU"))?;
@@ -35,16 +35,16 @@ pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<Moment, HostError> {
         // PSI is not built in, or is disabled at boot: then the read fails with `EOPNOTSUPP`.
         Err(_) => None,
     };
-    Ok(Moment(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
+    Ok(InterferenceSample(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
 }
 
 fn strange(path: &str, why: &str) -> HostError {
     HostError::Unexpected { path: path.to_owned(), why: why.to_owned() }
 }
 
-impl Moment {
+impl InterferenceSample {
     /// The difference between `before` and this moment.
-    pub fn since(&self, before: &Moment) -> SystemNoise {
+    pub fn since(&self, before: &InterferenceSample) -> SystemNoise {
         SystemNoise {
             steal_ticks: growth(self.0.steal_ticks, before.0.steal_ticks),
             pressure_us: growth(self.0.pressure_us, before.0.pressure_us),

@@ -23,8 +23,8 @@ use pinfold_host::{
 use pinfold_model::{Role, TaskId, Tid};
 
 use crate::symbols::{Symbols, Table};
+use crate::traced_threads::TracedThreads;
 pub use crate::traced_threads::WatchError;
-use crate::traced_threads::Watched;
 pub use figures::kind_name;
 
 /// Number of calls and time in them.
@@ -142,7 +142,7 @@ pub struct Locks {
 /// An observation in progress.
 #[derive(Debug)]
 pub struct Watching {
-    watched: Watched,
+    watched: TracedThreads,
     watch: FutexTracer,
     symbols: BTreeMap<Tid, Symbols>,
     stacks: bool,
@@ -178,7 +178,7 @@ pub fn start(
     threads: &[(TaskId, Role)],
     stacks: bool,
 ) -> Result<Watching, LocksError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     if !host.is_live() {
         let why = "this is not the running machine".to_owned();
         return Err(LocksError::Unavailable { why });
@@ -248,7 +248,7 @@ fn time_spent(one: &FutexCallSite) -> CallTime {
 
 fn of_reading(
     host: &dyn Host,
-    watched: &Watched,
+    watched: &TracedThreads,
     reading: &FutexReading,
     symbols: &mut BTreeMap<Tid, Symbols>,
     stacks: bool,
@@ -307,7 +307,7 @@ fn of_reading(
     }
 }
 
-fn find_lost(watched: &Watched, reading: &FutexReading) -> Vec<String> {
+fn find_lost(watched: &TracedThreads, reading: &FutexReading) -> Vec<String> {
     let mut lost = Vec::new();
     report(watched.gone.into(), "threads had exited before the observation began", &mut lost);
     report(reading.lost, "calls that exceeded the table size", &mut lost);

@@ -7,7 +7,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
+use pinfold_host::files::{self, OwnedLock, StateDir, TemporaryKind};
 use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, process};
 
 /// The program: static, runs on any Linux of this architecture, also as the init of a guest.
@@ -40,16 +40,16 @@ impl Pinload {
     /// As [`Pinload::install`].
     pub fn install_in(directory: &str) -> Result<Self, HostError> {
         let (directory, host) = (StateDir::open(directory)?, LiveHost::new()?);
-        Owned::Program.remove_orphans(&host, directory.path())?;
+        TemporaryKind::Program.remove_orphans(&host, directory.path())?;
         // Each value has its own number: two values in one process must not share a file.
         let mut number = 0;
-        let mut name = Owned::Program.name(&host, number)?;
+        let mut name = TemporaryKind::Program.name(&host, number)?;
         while directory.contains(&name) {
             number += 1;
-            name = Owned::Program.name(&host, number)?;
+            name = TemporaryKind::Program.name(&host, number)?;
         }
         directory.create_new(&name, BINARY)?;
-        let held = Owned::hold(&directory.path_of(&name))?;
+        let held = TemporaryKind::hold(&directory.path_of(&name))?;
         let installed = Self { directory, name, _held: held };
         let path = installed.path();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(

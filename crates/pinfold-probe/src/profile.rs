@@ -11,7 +11,7 @@
 //!
 //! A profile comes from another machine, so each line is checked, and an error names it.
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 use serde::Deserialize;
 
 use crate::benchmarks::BenchmarkError;
@@ -201,7 +201,7 @@ fn machine(line: &str) -> Result<Machine, String> {
     let version: Version =
         serde_json::from_str(line).map_err(|error| format!("is not a profile: {error}"))?;
     if version.format != FORMAT {
-        let format = shown::shorten(&version.format);
+        let format = escape::shorten(&version.format);
         return Err(format!("the format is {format:?}; this pinfold reads {FORMAT}"));
     }
     let machine: Machine =
@@ -220,7 +220,7 @@ fn machine(line: &str) -> Result<Machine, String> {
 fn score(line: &str, profile: &Profile) -> Result<Score, String> {
     let figure = figures::figure(line)?;
     let name = figure.labels.get("kind").map_or("", String::as_str);
-    let shown = shown::shorten(name);
+    let shown = escape::shorten(name);
     let kind = Kind::from_name(name).ok_or_else(|| format!("unknown kind of work {shown:?}"))?;
     if profile.per_second(kind).is_some() {
         return Err(format!("{name} is listed twice"));

@@ -11,7 +11,7 @@ use pinfold_host::{Clock, Host, HostError, paths, schedstat};
 use pinfold_model::{Metric, Role, Series, TaskId, Tid};
 
 /// Durations of an observation.
-pub struct Watch<'w> {
+pub struct ObservationTimes<'w> {
     /// Total duration (ns).
     pub duration_ns: u64,
     /// Length of one window (ns), which gives one sample.
@@ -28,7 +28,7 @@ pub fn series(
     host: &dyn Host,
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
-    watch: &Watch<'_>,
+    watch: &ObservationTimes<'_>,
 ) -> Result<Vec<Series>, HostError> {
     let vcpus: Vec<(u32, Tid)> =
         threads.iter().filter_map(|(task, role)| Some((role.vcpu()?, task.tid))).collect();
@@ -90,13 +90,13 @@ mod tests {
             (TaskId { tid: Tid(7), start_time: 1 }, Role::Vcpu(0)),
             (TaskId { tid: Tid(8), start_time: 1 }, Role::Emulator),
         ];
-        let watch = Watch { duration_ns: 50, window_ns: 10, goes_on: &|| true };
+        let watch = ObservationTimes { duration_ns: 50, window_ns: 10, goes_on: &|| true };
         let found = series(&host, &clock, &threads, &watch).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].samples, [0.0; 5]);
         assert!(series(&host, &clock, &[(threads[1].0, Role::Vcpu(1))], &watch).is_err());
         let began = clock.now_ns();
-        let watch = Watch { goes_on: &|| clock.now_ns() < began + 20, ..watch };
+        let watch = ObservationTimes { goes_on: &|| clock.now_ns() < began + 20, ..watch };
         assert_eq!(series(&host, &clock, &threads, &watch).unwrap()[0].samples, [0.0; 2]);
     }
 }

@@ -21,14 +21,14 @@ use std::fmt;
 use pinfold_host::{
     Clock, Host, HostError, SchedAccount, SchedReading, SchedTracer, WorstWait, with_causes,
 };
-use pinfold_model::{PuId, Role, TaskId, Tid, shown};
+use pinfold_model::{PuId, Role, TaskId, Tid, escape};
 
 use self::schedstat::Sums;
 use crate::histogram::Histogram;
 use crate::quotas::Quotas;
 pub use crate::quotas::Throttling;
+use crate::traced_threads::TracedThreads;
 pub use crate::traced_threads::WatchError;
-use crate::traced_threads::Watched;
 
 /// The method of measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl fmt::Display for LongestWait {
 
 /// `machine web: ` before the name of a thread of another machine.
 pub fn of_machine(machine: Option<&str>) -> String {
-    machine.map_or_else(String::new, |name| format!("machine {}: ", shown::harmless(name)))
+    machine.map_or_else(String::new, |name| format!("machine {}: ", escape::escape_text(name)))
 }
 
 fn ms(ns: u64) -> f64 {
@@ -209,7 +209,7 @@ enum LatencySource {
 /// An observation in progress.
 #[derive(Debug)]
 pub struct Watching {
-    watched: Watched,
+    watched: TracedThreads,
     quotas: Quotas,
     means: LatencySource,
 }
@@ -225,7 +225,7 @@ pub fn start(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     let means = match trace(host, &watched) {
         Ok(watch) => LatencySource::Tracepoints(Box::new(watch)),
         Err(why) => {
@@ -246,7 +246,7 @@ pub fn start_with_schedstat(
     clock: &dyn Clock,
     threads: &[(TaskId, Role)],
 ) -> Result<Watching, WatchError> {
-    let watched = Watched::read(host, threads)?;
+    let watched = TracedThreads::read(host, threads)?;
     let sums = Sums::read(host, &watched)?;
     let why = "it was not requested".to_owned();
     let quotas = quotas(host, clock, &watched);
@@ -258,14 +258,14 @@ pub fn start_with_schedstat(
 }
 
 /// The quotas of the threads at the start.
-fn quotas(host: &dyn Host, clock: &dyn Clock, watched: &Watched) -> Quotas {
+fn quotas(host: &dyn Host, clock: &dyn Clock, watched: &TracedThreads) -> Quotas {
     let mut quotas = Quotas::new(host);
     watched.tids().into_iter().for_each(|tid| quotas.add(host, tid));
     quotas.sample(host, clock.now_ns());
     quotas
 }
 
-fn trace(host: &dyn Host, watched: &Watched) -> Result<SchedTracer, String> {
+fn trace(host: &dyn Host, watched: &TracedThreads) -> Result<SchedTracer, String> {
     if !host.is_live() {
         return Err("this is not the running machine".to_owned());
     }
@@ -309,7 +309,11 @@ impl Watching {
 }
 
 /// Merges the statistics of the threads into those of their roles.
-fn of_reading(watched: &Watched, reading: &SchedReading, others: &[(Tid, Tid)]) -> SchedLatency {
+fn of_reading(
+    watched: &TracedThreads,
+    reading: &SchedReading,
+    others: &[(Tid, Tid)],
+) -> SchedLatency {
     let mut roles: BTreeMap<Role, (RoleLatency, Waits)> = BTreeMap::new();
     let mut strangers = 0_u32;
     let mut owners: Vec<Option<Role>> = Vec::new();
@@ -378,7 +382,7 @@ fn unseen(reading: &SchedReading) -> u64 {
 }
 
 /// The role of a thread; `None` for the threads of a machine's child processes.
-fn owner(watched: &Watched, account: &SchedAccount, owners: &[Option<Role>]) -> Option<Role> {
+fn owner(watched: &TracedThreads, account: &SchedAccount, owners: &[Option<Role>]) -> Option<Role> {
     if let (None, Some(role)) = (account.maker, watched.role(account.tid)) {
         return Some(role.clone());
     }

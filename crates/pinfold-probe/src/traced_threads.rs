@@ -35,14 +35,14 @@ enum Kind {
 
 /// The observed threads at the start.
 #[derive(Clone, Debug)]
-pub(crate) struct Watched {
+pub(crate) struct TracedThreads {
     pub(crate) threads: Vec<(TaskId, Role)>,
     processes: BTreeMap<Tid, Kind>,
     /// Number of threads that had already ended.
     pub(crate) gone: u32,
 }
 
-impl Watched {
+impl TracedThreads {
     /// Reads each thread once.
     pub(crate) fn read(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
         if threads.is_empty() {

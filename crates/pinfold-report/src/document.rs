@@ -6,7 +6,7 @@ use crate::charts::placement::{self, Scale};
 use crate::error::ReportError;
 use crate::format;
 use crate::headline::{self, Figure, Headline};
-use crate::page::{Emitted, Page};
+use crate::page::{ExportedPlan, Page};
 use crate::sections::facts::{self, Fact};
 use crate::sections::latency::{self, DecidingChart, Multiples};
 use crate::sections::limitations::{self, Failed, FindingText};
@@ -42,7 +42,7 @@ struct Document<'a> {
     matrix: Option<Matrix>,
     groups: Vec<Group>,
     roles: Vec<roles::Table>,
-    emitted: &'a [Emitted],
+    emitted: &'a [ExportedPlan],
     limits: Vec<String>,
     findings: Vec<FindingText>,
     failed: Vec<Failed>,
@@ -78,7 +78,7 @@ pub fn render(page: &Page) -> Result<String, ReportError> {
         legend: latency::legend(page),
         percentiles: latency::percentiles(page),
         dots: latency::block_dots(page),
-        convincing: latency::convincing(page),
+        convincing: latency::deciding_chart(page),
         costs: ranking::costs(page),
         costs_words: headline::losses_words(page),
         deciding: ranking::deciding(page),

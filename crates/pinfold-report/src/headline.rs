@@ -9,7 +9,7 @@ use pinfold_model::{Accelerator, LoadState, Metric, Unit};
 use crate::charts::forest;
 use crate::format;
 use crate::page::{
-    Answer, Candidate, CandidateId, CandidateKind, Comparison, Page, PinsAlone, RankingRow,
+    Candidate, CandidateId, CandidateKind, Comparison, Conclusion, Page, PinsAlone, RankingRow,
     ReachedStage, Verdict,
 };
 
@@ -271,7 +271,7 @@ fn measurement_note(page: &Page) -> String {
 
 /// The key figures: effect, value, cost, certainty, noise, accelerator; each only if it is known.
 pub(crate) fn figures(page: &Page) -> Vec<Figure> {
-    let Answer { winner, metric, load, .. } = page.answer;
+    let Conclusion { winner, metric, load, .. } = page.answer;
     let unit = metric.unit();
     let mut figures = Vec::new();
     let row = |id: Option<CandidateId>| page.deciding()?.row(id?);
@@ -402,7 +402,7 @@ fn other_side(
 }
 
 /// The A/A pair of the deciding ranking.
-pub(crate) fn repeat(page: &Page) -> Option<&Comparison> {
+pub(crate) fn aa_comparison(page: &Page) -> Option<&Comparison> {
     page.deciding()?
         .rows
         .iter()
@@ -414,7 +414,7 @@ pub(crate) fn repeat(page: &Page) -> Option<&Comparison> {
 }
 
 fn noise(page: &Page) -> Option<Figure> {
-    let comparison = repeat(page)?;
+    let comparison = aa_comparison(page)?;
     Some(Figure {
         value: format::ratio(comparison.ratio),
         label: "noise floor (A/A pair)".to_owned(),

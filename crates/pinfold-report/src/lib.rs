@@ -40,14 +40,14 @@ pub use document::render;
 pub use error::ReportError;
 pub use files::{TableFiles, WrittenTable};
 pub use page::{
-    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Quantile, Ranking, RankingRow,
-    ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
+    BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Conclusion, Curve,
+    Distribution, ExportedPlan, FailedStart, Page, PinsAlone, Provenance, Quantile, Ranking,
+    RankingRow, ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 pub use rules::contradictions;
 pub use study::{
-    Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure, PageTable,
-    Pair, Panel, Picture, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
+    AaPair, Agreement, Brackets, ChartPoint, ClaimRow, INTERVAL_BLOCKS, Line, MeasuredFigure,
+    PageTable, Panel, Picture, Scale, SourceMark, Spread, StudyMarkdown, StudyPage,
     contradictions as study_contradictions, render_study, study_markdown,
 };
 pub use table_error::TableError;

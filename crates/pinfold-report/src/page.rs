@@ -15,7 +15,7 @@ pub struct Page {
     /// A banner across the top of the page (`EXAMPLE DATA`), if the numbers need one.
     pub banner: Option<String>,
     /// The comparison that answers the question.
-    pub answer: Answer,
+    pub answer: Conclusion,
     /// The request of the user.
     pub asked: RequestSummary,
     /// Topology of the host.
@@ -32,7 +32,7 @@ pub struct Page {
     /// Kernel statistics of the VM's threads, one entry per load state.
     pub roles: Vec<RoleTable>,
     /// The winner's plan in output formats for other programs.
-    pub emitted: Vec<Emitted>,
+    pub emitted: Vec<ExportedPlan>,
     /// Starts without a result.
     pub failed_starts: Vec<FailedStart>,
     /// Findings about host, plans and run.
@@ -48,7 +48,7 @@ pub struct CandidateId(pub usize);
 /// The comparison of the headline; its figures are in the ranking of the same metric and load
 /// state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct Conclusion {
     /// The best candidate; `None` if none is significantly better than the baseline.
     pub winner: Option<CandidateId>,
     /// The metric that decides.
@@ -274,7 +274,7 @@ pub struct RoleRow {
 
 /// The winner's plan in an output format for another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Emitted {
+pub struct ExportedPlan {
     /// The format: `libvirt XML`, `QEMU start script`.
     pub title: String,
     /// How to use it, in a sentence.

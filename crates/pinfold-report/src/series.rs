@@ -74,7 +74,7 @@ impl Marker {
 
 /// Class and marker of the n-th line of a chart without a baseline; repeated colours are paler and
 /// have other markers.
-pub(crate) fn look(index: usize) -> (String, Marker) {
+pub(crate) fn style_of_line(index: usize) -> (String, Marker) {
     let colour = index % COLOURS;
     let again = if index < COLOURS { "" } else { " more" };
     (format!("s{colour}{again}"), MARKERS[(index + index / COLOURS) % COLOURS])

@@ -20,7 +20,7 @@ use askama::Template;
 pub use self::brackets::{Brackets, INTERVAL_BLOCKS};
 pub use self::markdown::{StudyMarkdown, study_markdown};
 pub use self::model::{
-    Absence, Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Panel,
+    AaPair, Absence, Agreement, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Panel,
     Picture, Scale, SourceMark, Spread, StudyPage,
 };
 pub use self::rules::contradictions;

@@ -1,12 +1,12 @@
 //! The NUMA nodes for a machine that another program binds to whole nodes, as numad answers it.
 
-mod asking;
+mod libvirt_domains;
 mod machine_cpuset;
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
-use pinfold_claims::{Claims, Exclusivity, OwnerSort};
+use pinfold_claims::{Claims, Exclusivity, OwnerCategory};
 use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, log, paths, process};
 use pinfold_model::{CpuSet, NodeId, Topology};
 use pinfold_plan::node_advice::{
@@ -54,7 +54,7 @@ fn read_nodes(
     }
     // A machine that is defined but does not run uses nothing.
     for claim in known.all().iter().filter(|claim| claim.active) {
-        if claim.owner.kind.sort == OwnerSort::Partition {
+        if claim.owner.kind.sort == OwnerCategory::Partition {
             nodes.unbalanced.add(&claim.cpus);
         } else if claim.exclusivity.is_exclusive() {
             nodes.exclusive.add(&claim.cpus);
@@ -122,8 +122,8 @@ fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failur
             read_nodes(&live, None, None, false)?
         }
     };
-    let folder = asking::definitions(process::own_uid(), &|key| std::env::var(key).ok());
-    let asking = folder.map(|folder| asking::page_sizes(&live, &folder, demand));
+    let folder = libvirt_domains::definitions(process::own_uid(), &|key| std::env::var(key).ok());
+    let asking = folder.map(|folder| libvirt_domains::page_sizes(&live, &folder, demand));
     let asking = asking.unwrap_or_default();
     let demands: Vec<NodeDemand> =
         asking.keys().map(|page_bytes| NodeDemand { page_bytes: *page_bytes, ..demand }).collect();

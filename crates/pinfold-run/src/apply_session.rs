@@ -20,7 +20,7 @@
 
 use std::ops::ControlFlow;
 
-use pinfold_apply::order::{self, Move, Turn};
+use pinfold_apply::order::{self, Move, MoveAction};
 use pinfold_apply::{
     Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, NotReplaced, Observer,
     Planned, Replacement, Target, UndoReport, page_tables,
@@ -28,10 +28,10 @@ use pinfold_apply::{
 use pinfold_host::{Host as _, HostMut, LiveHost, with_causes};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Command, CpuSet, Finding, Plan, Severity, Tuning};
-use pinfold_plan::{Fit, command, schema};
+use pinfold_plan::{HostMatch, command, schema};
 
 use crate::message::say;
-use crate::rt_watchdog::{Guard, Supervision};
+use crate::rt_watchdog::{RtWatchdog, Supervision};
 use crate::{Exit, Failure, interrupt, plans};
 
 /// Effect of a [request to stop](interrupt::is_requested) on an apply in progress.
@@ -175,7 +175,7 @@ fn require_online(
 ///
 /// # Errors
 /// [`Failure`] if the mask of a vCPU cannot be read.
-pub fn turns(host: &LiveHost, placements: &[Placement<'_>]) -> Result<Vec<Turn>, Failure> {
+pub fn turns(host: &LiveHost, placements: &[Placement<'_>]) -> Result<Vec<MoveAction>, Failure> {
     let mut housekeeping: Option<CpuSet> = None;
     let mut moves = Vec::new();
     for Placement { plan, target } in placements {
@@ -195,7 +195,7 @@ pub fn turns(host: &LiveHost, placements: &[Placement<'_>]) -> Result<Vec<Turn>,
         housekeeping = Some(common.unwrap_or_else(|| plan.housekeeping.clone()));
         moves.push(Move { before, after: plan.exclusive.clone() });
     }
-    Ok(order::turns(&moves, &housekeeping.unwrap_or_default()))
+    Ok(order::order_moves(&moves, &housekeeping.unwrap_or_default()))
 }
 
 /// The plan of a machine that waits on housekeeping CPUs until another one has left its CPUs.
@@ -218,10 +218,10 @@ pub fn apply_guarded<'c>(
     placement: Placement<'_>,
     supervision: Supervision<'_, 'c>,
     on_stop: OnStop,
-) -> Result<(Applied, Journal<'c>, Option<Guard>), Failure> {
+) -> Result<(Applied, Journal<'c>, Option<RtWatchdog>), Failure> {
     let mut journal =
         begin(host, placement, supervision.journals, PlacementLifetime::WithThisProcess)?;
-    let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
+    let guard = RtWatchdog::new(supervision, placement.plan, &journal.record().header.id)?;
     match apply_steps(host, placement, &mut journal, on_stop) {
         Ok(applied) => Ok((applied, journal, guard)),
         Err(failure) => {
@@ -239,7 +239,7 @@ pub fn apply_command<'c>(
     host: &LiveHost,
     placement: Placement<'_>,
     supervision: Supervision<'_, 'c>,
-) -> Result<(Applied, Journal<'c>, Option<Guard>, Option<CommandGroup>), Failure> {
+) -> Result<(Applied, Journal<'c>, Option<RtWatchdog>, Option<CommandGroup>), Failure> {
     let mut journal = begin(host, placement, supervision.journals, stay())?;
     let command = journal.record().header.vm;
     let mut group = CommandGroup::plan(host, command)?;
@@ -255,7 +255,7 @@ pub fn apply_command<'c>(
         }
     }
     journal.reap();
-    let guard = Guard::new(supervision, placement.plan, &journal.record().header.id)?;
+    let guard = RtWatchdog::new(supervision, placement.plan, &journal.record().header.id)?;
     match apply_steps(host, placement, &mut journal, OnStop::Finish) {
         Ok(applied) => Ok((applied, journal, guard, group)),
         Err(failure) => {
@@ -297,47 +297,47 @@ fn apply_steps(
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
     let is_asked = || on_stop == OnStop::TakeBack && interrupt::is_requested();
-    match online_and_placed(host, placement, journal, &mut |_: &Event<'_>| {
+    match bring_online_and_place(host, placement, journal, &mut |_: &Event<'_>| {
         if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }) {
         Ok(applied) if !is_asked() => Ok(applied),
-        Ok(_) | Err(NotPlaced::Apply(ApplyError::Abandoned { .. })) => {
+        Ok(_) | Err(PlacementError::Apply(ApplyError::Abandoned { .. })) => {
             revert(host, journal)?;
             Err(Failure::new(Exit::Interrupted, "interrupted; every change was reverted"))
         }
-        Err(NotPlaced::Apply(error)) => Err(Failure::from(error)),
-        Err(NotPlaced::Elsewhere(failure)) => Err(failure),
+        Err(PlacementError::Apply(error)) => Err(Failure::from(error)),
+        Err(PlacementError::Elsewhere(failure)) => Err(failure),
     }
 }
 
 /// Why a plan was not applied; earlier steps were undone.
-enum NotPlaced {
+enum PlacementError {
     Apply(ApplyError),
     /// The plan is for another host.
     Elsewhere(Failure),
 }
 
-impl From<ApplyError> for NotPlaced {
+impl From<ApplyError> for PlacementError {
     fn from(error: ApplyError) -> Self {
-        NotPlaced::Apply(error)
+        PlacementError::Apply(error)
     }
 }
 
 /// Applies a plan. Offline CPUs that its threads need are first brought online. Then the topology
 /// is read again, and threads are placed only if the plan is for this host.
-fn online_and_placed<H: HostMut>(
+fn bring_online_and_place<H: HostMut>(
     host: &H,
     Placement { plan, target }: Placement<'_>,
     journal: &mut Journal<'_>,
     observer: &mut Observer<'_>,
-) -> Result<Applied, NotPlaced> {
+) -> Result<Applied, PlacementError> {
     let Planned { steps, findings, groups: _ } = pinfold_apply::online_steps(host, plan, target)?;
     if steps.is_empty() && findings.is_empty() {
         return Ok(pinfold_apply::apply(host, plan, target, journal, observer)?);
     }
     let online = pinfold_apply::take_steps(host, steps, journal, observer)?;
     if let Err(failure) = require_fit(host, plan) {
-        return Err(NotPlaced::Elsewhere(match revert(host, journal) {
+        return Err(PlacementError::Elsewhere(match revert(host, journal) {
             Ok(_) => failure,
             Err(left) => left,
         }));
@@ -353,15 +353,17 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
     let topology = pinfold_topology::discover(host)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     match pinfold_plan::fit(plan, &topology) {
-        Fit::Same | Fit::OtherOnline => Ok(()),
-        Fit::Offline(pus) => {
+        HostMatch::Same | HostMatch::OtherOnline => Ok(()),
+        HostMatch::Offline(pus) => {
             let text = format!("CPU {pus} did not come online, but threads of the plan need it");
             Err(Failure::new(Exit::Host, text)
                 .with_hint("run it as root; `journalctl -k` shows the kernel's messages"))
         }
-        Fit::Other(differences) => Err(plans::another_host("the plan", &differences).with_hint(
-            format!("create it again on this host: {}", command::plan_command(plan, None)),
-        )),
+        HostMatch::Other(differences) => Err(plans::another_host("the plan", &differences)
+            .with_hint(format!(
+                "create it again on this host: {}",
+                command::plan_command(plan, None)
+            ))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use pinfold_apply::{Journals, Record};
 use pinfold_claims::owners::placements;
 pub use pinfold_claims::{Claims, USED_TWICE};
-use pinfold_claims::{Exclusivity, Owner, Source, owners::busy};
+use pinfold_claims::{Exclusivity, Owner, Source, owners::busy_threads};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::Finding;
@@ -76,7 +76,7 @@ pub fn of_input(live: &LiveHost, input: &str) -> Claims {
 /// # Errors
 /// [`Failure`] if the user interrupts it.
 pub fn add_busy(live: &LiveHost, claims: &mut Claims, seconds: f64) -> Result<(), Failure> {
-    let first = busy::Sample::read(live, claims);
+    let first = busy_threads::Sample::read(live, claims);
     let begin = SystemClock.now_ns();
     let wait = std::time::Duration::from_secs_f64(seconds.clamp(0.0, 3600.0)).as_nanos();
     let end = begin.saturating_add(u64::try_from(wait).unwrap_or(u64::MAX));
@@ -84,7 +84,7 @@ pub fn add_busy(live: &LiveHost, claims: &mut Claims, seconds: f64) -> Result<()
         interrupt::check()?;
         SystemClock.sleep_ns(STEP_NS.min(end.saturating_sub(SystemClock.now_ns())));
     }
-    let later = busy::Sample::read(live, claims);
+    let later = busy_threads::Sample::read(live, claims);
     first.add_busy(&later, SystemClock.now_ns().saturating_sub(begin), claims);
     Ok(())
 }

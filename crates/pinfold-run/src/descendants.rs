@@ -9,7 +9,7 @@ use pinfold_apply::CommandGroup;
 use pinfold_host::proc_stat::ProcStat;
 use pinfold_host::process::{self, Signaled};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{CpuSet, TaskId, Tid};
 
 use crate::message::say;
@@ -94,7 +94,7 @@ impl Descendants {
             .take(NAMED)
             .map(|task| match proc_stat::read(host, task.tid) {
                 Ok(Some(stat)) => {
-                    format!("{} ({})", task.tid, pinfold_model::shown::name(&stat.comm))
+                    format!("{} ({})", task.tid, pinfold_model::escape::name(&stat.comm))
                 }
                 Ok(None) | Err(_) => task.tid.to_string(),
             })
@@ -105,9 +105,9 @@ impl Descendants {
         let what = match on_left {
             OnLeft::Release => format!(
                 "{} in the background, on the CPUs that it had before",
-                agree(left.len(), "continues", "continue")
+                select_verb(left.len(), "continues", "continue")
             ),
-            OnLeft::Kill => format!("{} ended", agree(left.len(), "is", "are")),
+            OnLeft::Kill => format!("{} ended", select_verb(left.len(), "is", "are")),
         };
         say(&format!("{count} of the command {what}: {}{more}", names.join(", ")));
         match on_left {

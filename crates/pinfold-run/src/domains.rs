@@ -8,7 +8,7 @@ use pinfold_config::domains::{self, DomainSettings, Domains};
 use pinfold_config::{ConfigError, requests};
 use pinfold_host::files::{self, StateDir};
 use pinfold_model::Finding;
-use pinfold_plan::domain_file::StartRequest;
+use pinfold_plan::domain_file::PlacementMetadata;
 
 use crate::Failure;
 use crate::inputs::input_failure;
@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// A machine, as far as it is known before it is placed.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a> {
+pub struct KnownMachine<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its UUID; empty if it has none.
@@ -31,7 +31,7 @@ pub struct Named<'a> {
 
 /// What is asked for a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct DomainRequest {
     /// Its settings; `None` if it is not placed.
     pub settings: Option<DomainSettings>,
     /// What was not understood.
@@ -60,11 +60,11 @@ pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
 /// What is asked for a machine, with the content of the file at `path`.
 #[must_use]
 pub fn domain_request(
-    machine: Named<'_>,
+    machine: KnownMachine<'_>,
     path: &str,
     file: Result<Option<Domains>, Failure>,
-) -> Asked {
-    let mut asked = Asked::default();
+) -> DomainRequest {
+    let mut asked = DomainRequest::default();
     let mut origins = Vec::new();
     let own = match machine.xml.map_or(Ok(None), metadata) {
         Ok(None) => None,
@@ -114,14 +114,17 @@ pub fn domain_request(
         None => own.is_some() || file.default.place == Some(true),
     };
     asked.origin = if origins.is_empty() { "by default".to_owned() } else { origins.join("; ") };
-    asked.settings =
-        is_placed.then(|| own.unwrap_or_default().or(&row.unwrap_or_default()).or(&file.default));
+    asked.settings = is_placed.then(|| {
+        own.unwrap_or_default()
+            .merge_defaults(&row.unwrap_or_default())
+            .merge_defaults(&file.default)
+    });
     asked
 }
 
 /// The settings in the metadata of a domain, with the line.
 fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
-    let request = StartRequest::read(xml).map_err(|error| {
+    let request = PlacementMetadata::read(xml).map_err(|error| {
         let hint = error.hint.map(str::to_owned);
         warning(METADATA, format!("{error}; the domain is placed by default"), hint)
     })?;
@@ -132,7 +135,7 @@ fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
     };
     let strategy = request.strategy.as_deref().map(domains::strategy).transpose();
     let prefer = request.prefer.as_deref().map(requests::preference).transpose();
-    let emulator = request.emulator.as_deref().map(requests::emulator_wish).transpose();
+    let emulator = request.emulator.as_deref().map(requests::parse_emulator_request).transpose();
     let settings = DomainSettings {
         strategy: strategy.map_err(wrong)?,
         prefer: prefer.map_err(wrong)?,
@@ -187,7 +190,7 @@ place = false
     fn domains_without_a_row_are_placed_only_if_the_default_says_so() {
         for (text, is_placed) in [("", false), ("[default]\nplace = true", true)] {
             let file = Ok(Some(Domains::from_toml(text).unwrap()));
-            let machine = Named { name: "web", uuid: "", xml: None };
+            let machine = KnownMachine { name: "web", uuid: "", xml: None };
             let found = domain_request(machine, "/d.toml", file);
             assert_eq!(
                 (found.settings.is_some(), found.origin.as_str()),
@@ -218,7 +221,7 @@ place = false
         let text = "[default]\nstrategy = \"compact\"\n[[domain]]\nname = \"db\"
 strategy = \"balanced\"\nknobs = [\"thp never\"]\n[[domain]]\nname = \"web\"\nstrategy = \"low-latency\"";
         let asked = |name| {
-            let machine = Named { name, uuid: "", xml: None };
+            let machine = KnownMachine { name, uuid: "", xml: None };
             domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(text).unwrap())))
         };
         let web = asked("web");
@@ -239,15 +242,15 @@ strategy = \"balanced\"\nknobs = [\"thp never\"]\n[[domain]]\nname = \"web\"\nst
             "<domain><metadata><placement xmlns='urn:pinfold:placement'/></metadata></domain>";
         for (xml, is_placed) in [(Some(xml), true), (None, false)] {
             let file = Err(Failure::new(Exit::Input, "/d.toml: line 1, column 1: x"));
-            let found = domain_request(Named { name: "db", uuid: "", xml }, "/d.toml", file);
+            let found = domain_request(KnownMachine { name: "db", uuid: "", xml }, "/d.toml", file);
             assert_eq!(found.settings, is_placed.then(DomainSettings::default));
             assert!(found.findings[0].text.contains("line 1, column 1: x; the file is ignored"));
         }
     }
 
-    fn check(name: &str, metadata: &str) -> Asked {
+    fn check(name: &str, metadata: &str) -> DomainRequest {
         let xml = format!("<domain><metadata>\n{metadata}</metadata></domain>");
-        let machine = Named { name, uuid: "", xml: Some(&xml) };
+        let machine = KnownMachine { name, uuid: "", xml: Some(&xml) };
         domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(ROWS).unwrap())))
     }
 }

@@ -19,7 +19,7 @@ use pinfold_model::Plan;
 use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
 use crate::start_lock::StartLock;
-use crate::{Failure, ended, host, interrupt};
+use crate::{Failure, ended_placements, host, interrupt};
 
 /// Longest time between two checks of the journal (ns). It matters only if inotify has no watch
 /// left.
@@ -40,7 +40,7 @@ pub fn start(
     journal: &Journal<'_>,
 ) -> bool {
     let record = journal.record();
-    if record.step_count() == 0 || ended::is_for_next_start(record) {
+    if record.step_count() == 0 || ended_placements::is_for_next_start(record) {
         return false;
     }
     let state = journals.state_dir();
@@ -79,9 +79,9 @@ pub fn wait(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let state = host::state(state)?;
     let journals = host::journals(&state, &SystemClock)?;
-    let Some(record) = ended::active(&journals, id)? else { return Ok(()) };
+    let Some(record) = ended_placements::active(&journals, id)? else { return Ok(()) };
     let directory = StateDir::open(&journals.path())?;
-    let name = format!("{id}{}", ended::WAITER);
+    let name = format!("{id}{}", ended_placements::WAITER);
     // The process of an earlier plan of the same placement may still wait.
     let Some(_lock) = directory.lock(&name)? else { return Ok(()) };
     let end = ProcessEnd::read(&host, record.header.vm)?;
@@ -105,7 +105,7 @@ fn wait_for_end(journals: &Journals<'_>, id: &str, end: &ProcessEnd) -> Result<b
         match watcher.follow_files(&directory) {
             Ok(()) | Err(_) => {}
         }
-        if ended::active(journals, id)?.is_none() {
+        if ended_placements::active(journals, id)?.is_none() {
             return Ok(false);
         }
         if watcher.wait(LONGEST_WAIT_NS, &[end.as_fd()])?.others {
@@ -122,8 +122,8 @@ fn revert(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Fail
     let state = StateDir::open(&journals.state_dir())?;
     let _starting = StartLock::wait_at_most(&state, LONGEST_START_NS)?;
     for _ in 0..ATTEMPTS {
-        ended::clear_up_one(host, journals, id)?;
-        if ended::active(journals, id)?.is_none() {
+        ended_placements::clear_up_one(host, journals, id)?;
+        if ended_placements::active(journals, id)?.is_none() {
             break;
         }
         SystemClock.sleep_ns(PAUSE_NS);

@@ -151,13 +151,17 @@ pub fn of_machine(
         .filter_map(|thread| Some(VcpuThread { vcpu: thread.role.vcpu()?, task: thread.task }))
         .collect();
     let subject = vm.name.clone();
-    let mut table =
-        match pinfold_exits::look(host, &SystemClock, &threads, observation_settings.look_ns) {
-            Ok(source) => {
-                return watch_exits(host, subject, source, observation_settings, &threads);
-            }
-            Err(error) => read_counts(&mut vm, observation_settings, error.into())?,
-        };
+    let mut table = match pinfold_exits::detect_exit_source(
+        host,
+        &SystemClock,
+        &threads,
+        observation_settings.look_ns,
+    ) {
+        Ok(source) => {
+            return watch_exits(host, subject, source, observation_settings, &threads);
+        }
+        Err(error) => read_counts(&mut vm, observation_settings, error.into())?,
+    };
     table.findings.extend(vm.findings);
     let no_cost = Some("no kernel event is observed at level C".to_owned());
     Ok(Answer { subject, table, scope: None, no_cost, expected: Vec::new(), has_ended: false })

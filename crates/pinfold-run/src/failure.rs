@@ -4,7 +4,7 @@ use pinfold_apply::{ApplyError, JournalError};
 use pinfold_emulate::SpeedError;
 use pinfold_exits::ExitsError;
 use pinfold_host::{HostError, process, with_causes};
-use pinfold_model::shown;
+use pinfold_model::escape;
 use pinfold_study::RunError;
 use pinfold_study::store::StoreError;
 use pinfold_vm::VmError;
@@ -67,7 +67,7 @@ pub struct Failure {
 impl Failure {
     /// A failure with this message.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: shown::shorten(&message.into()).into_owned(), hint: None }
+        Self { exit, message: escape::shorten(&message.into()).into_owned(), hint: None }
     }
 
     /// A failure from an error of a library: its text and the texts of its causes.

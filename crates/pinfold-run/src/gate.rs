@@ -18,11 +18,11 @@ use pinfold_model::{NodeId, Plan, Role};
 
 use crate::apply_session::{self, Placement};
 use crate::descendants::{Descendants, OnLeft};
-use crate::emulate::exec::hand_on;
+use crate::emulate::exec::forward_signals;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
 use crate::noise::{Counters, Noise};
-use crate::rt_watchdog::{Guard, Supervision};
+use crate::rt_watchdog::{RtWatchdog, Supervision};
 use crate::start_lock::StartLock;
 use crate::start_memory::StartMemory;
 use crate::{Exit, Failure, host, interrupt};
@@ -75,7 +75,7 @@ pub fn run(
     apply_session::report(&applied);
     let descendants = Descendants::read(&host, command.pid(), group)?;
     let (cpus, before) = (plan.pus(), Counters::read(&host, &plan.pus()));
-    let ended = gate.let_go(&mut command).and_then(|()| {
+    let ended = gate.release_command(&mut command).and_then(|()| {
         let status = wait(&host, &descendants, &mut command, guard.as_mut())?;
         let after = Counters::read(&host, &cpus);
         Ok(Ended { status, noise: before.and_then(|before| Ok(after?.since(&before))) })
@@ -111,11 +111,11 @@ fn wait(
     host: &LiveHost,
     descendants: &Descendants,
     command: &mut Child,
-    mut guard: Option<&mut Guard>,
+    mut guard: Option<&mut RtWatchdog>,
 ) -> Result<ExitStatus, Failure> {
     let mut watcher = EventWatcher::default();
     loop {
-        hand_on(command)?;
+        forward_signals(command)?;
         let now = SystemClock.now_ns();
         let mut wait_ns = LONGEST_WAIT_NS;
         if let Some(guard) = guard.as_deref_mut() {
@@ -128,7 +128,7 @@ fn wait(
         descendants.reap(host, command.pid())?;
         let signals: Vec<_> = interrupt::signal_fd().into_iter().collect();
         watcher.wait(wait_ns, &signals)?;
-        interrupt::silence();
+        interrupt::drain_signal_pipe();
     }
 }
 
@@ -165,11 +165,11 @@ impl Gate {
     }
 
     /// Lets the command continue.
-    fn let_go(self, command: &mut Child) -> Result<(), Failure> {
+    fn release_command(self, command: &mut Child) -> Result<(), Failure> {
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
         let mut watcher = EventWatcher::default();
         let mut stream = loop {
-            if let Some(stream) = self.door.answer() {
+            if let Some(stream) = self.door.accept() {
                 if ControlSocket::peer_of(&stream)? == command.pid() {
                     break stream;
                 }

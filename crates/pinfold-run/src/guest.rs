@@ -11,5 +11,5 @@ mod subject;
 pub use self::image::{GuestImage, Shape, lacking};
 pub use self::measure::{PER_OBSERVED_S, PER_STATE_S, Running};
 pub use self::scratch::Scratch;
-pub use self::starter::{Facts, StartOrder, VmStarter};
-pub use self::subject::{Inside, Subject, UserGuest};
+pub use self::starter::{Facts, StartCoordination, VmStarter};
+pub use self::subject::{GuestAccess, Subject, UserGuest};

@@ -12,11 +12,11 @@ use pinfold_vm::libvirt::LibvirtBackend;
 use crate::{Exit, Failure};
 
 /// Timeout for systemd and libvirt when a setting is made through them (ns).
-const KEEPER_NS: u64 = 20_000_000_000;
+const MANAGER_TIMEOUT_NS: u64 = 20_000_000_000;
 
 /// The running machine.
 pub fn live() -> Result<LiveHost, Failure> {
-    live_within(KEEPER_NS)
+    live_within(MANAGER_TIMEOUT_NS)
 }
 
 /// As [`live`], with another timeout for systemd and libvirt (ns).
@@ -77,7 +77,7 @@ pub fn existing_journals<'c>(
 
 /// Bytes on standard input, each a heartbeat of the parent; the channel closes at the end of the
 /// input.
-pub fn beats() -> mpsc::Receiver<u8> {
+pub fn receive_heartbeats() -> mpsc::Receiver<u8> {
     let (received, beats) = mpsc::channel();
     std::thread::spawn(move || {
         let mut byte = [0];

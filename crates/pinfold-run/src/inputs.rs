@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use pinfold_config::{ConfigError, requests};
 use pinfold_host::{HostError, LiveHost, files};
 use pinfold_model::{
-    CpuSet, Free, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, FreeCpus, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_plan::{Fit, PlanError, command};
+use pinfold_plan::{HostMatch, PlanError, command};
 use pinfold_topology::TopologyError;
 
 use crate::claims::Claims;
@@ -103,7 +103,7 @@ impl RequestFile {
     pub fn request(&self, topology: &Topology) -> Result<Request, Failure> {
         let request = name_option(&self.path, requests::from_toml(&self.text))?;
         self.require_key(&["avoid"], &request.avoid, topology)?;
-        if let Some(Free::These(pus)) = &request.free {
+        if let Some(FreeCpus::These(pus)) = &request.free {
             self.require_key(&["host", "pus"], pus, topology)?;
         }
         Ok(request)
@@ -184,7 +184,7 @@ pub fn parse_plan(path: &str, bytes: Vec<u8>) -> Result<Plan, Failure> {
 pub fn read_part(path: &str, vnode: Option<&str>) -> Result<Plan, Failure> {
     let plan = read_plan(path)?;
     match vnode {
-        Some(name) => Ok(plan.plan_of(plans::find_vnode(&plan, name)?)),
+        Some(name) => Ok(plan.extract_vnode(plans::find_vnode(&plan, name)?)),
         None => Ok(plan),
     }
 }
@@ -218,7 +218,7 @@ pub fn fitting(
         });
     }
     // A plan with offline CPUs can only be checked when they are online.
-    if let Fit::Other(differences) = pinfold_plan::fit(&plan, topology) {
+    if let HostMatch::Other(differences) = pinfold_plan::fit(&plan, topology) {
         let failure = plans::another_host(path, &differences);
         // Without a record of its CPUs, the offline ones may be the only difference.
         let offline = wrong.iter().find(|finding| finding.subject == "offline");
@@ -244,27 +244,27 @@ pub fn fitting(
 ///
 /// # Errors
 /// Those of `plan`, and of [`set_knobs`], without the claims.
-pub fn plan_with_knobs(
+pub fn plan_with_tunables(
     claims: &Claims,
     knobs: &[String],
     topology: &Topology,
     plan: impl Fn(&Claims) -> Result<Plan, Failure>,
 ) -> Result<Plan, Failure> {
     let mut around = plan(claims)?;
-    if let Err(failure) = set_knobs(&mut around, knobs, topology) {
+    if let Err(failure) = set_tunables(&mut around, knobs, topology) {
         if claims.all().is_empty() {
             return Err(failure);
         }
         let Ok(alone) = plan(&Claims::default()) else { return Err(failure) };
         around = alone;
-        set_knobs(&mut around, knobs, topology)?;
+        set_tunables(&mut around, knobs, topology)?;
     }
     planning::report_in(claims, &mut around);
     Ok(around)
 }
 
 /// Adds tunables from the command line to a plan, with findings about those that have no effect.
-pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
+pub fn set_tunables(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
     let mut keys = BTreeSet::new();
     for words in knobs {
         // Pools of huge pages and shares have a place in their value: `0:1048576:48`, `L3:0=f`.
@@ -279,7 +279,7 @@ pub fn set_knobs(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Resu
     let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if !knobs.is_empty() {
-        let mut weak = pinfold_model::tunables::wrong(plan, topology);
+        let mut weak = pinfold_model::tunables::validate_tunables(plan, topology);
         weak.retain(|finding| {
             finding.severity < Severity::Problem && !plan.findings.contains(finding)
         });

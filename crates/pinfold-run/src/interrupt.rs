@@ -128,7 +128,7 @@ pub fn signal_fd() -> Option<BorrowedFd<'static>> {
 }
 
 /// Resets it until the next signal.
-pub fn silence() {
+pub fn drain_signal_pipe() {
     let mut room = [0; 64];
     if let Some((here, _)) = &*SIGNAL_PIPE {
         let mut here = here;

@@ -97,6 +97,6 @@ fn wait(children: &mut [Child]) -> Result<ExitStatus, Failure> {
         }
         let signals: Vec<_> = interrupt::signal_fd().into_iter().collect();
         watcher.wait(LONGEST_WAIT_NS, &signals)?;
-        interrupt::silence();
+        interrupt::drain_signal_pipe();
     }
 }

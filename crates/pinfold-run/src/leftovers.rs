@@ -3,10 +3,10 @@
 
 use std::io::ErrorKind;
 
-use pinfold_host::files::{self, Owned, StateDir};
+use pinfold_host::files::{self, StateDir, TemporaryKind};
 use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 
 use crate::message::say;
 use crate::{Failure, emulate, gate, jobs};
@@ -30,7 +30,7 @@ pub fn find(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Fa
 /// The paths of temporary files and folders, and of sockets, whose process has ended.
 fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     let mut found = files::orphans(host)?;
-    let programs = Owned::Program.orphans(host, &state.path_of("bin"));
+    let programs = TemporaryKind::Program.orphans(host, &state.path_of("bin"));
     found.extend(programs?);
     for folder in [state.path(), &state.path_of(pinfold_apply::JOURNALS)] {
         found.extend(files::temporaries(host, folder)?);
@@ -53,7 +53,7 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 /// Removes and lists them.
 pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
     let removed = |path: &String| {
-        say(&format!("removed {}, left behind by a process that has exited", shown::name(path)));
+        say(&format!("removed {}, left behind by a process that has exited", escape::name(path)));
     };
     // While holding their locks: another Pinfold process may be placing the same process.
     let marks = pinfold_apply::remove_void_marks(host)?;
@@ -67,7 +67,7 @@ pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
 
 /// True for a socket without a listening process.
 fn is_dead(socket: &str) -> bool {
-    match ControlSocket::knock(socket) {
+    match ControlSocket::connect(socket) {
         Ok(_) => false,
         Err(error) => error
             .errno()

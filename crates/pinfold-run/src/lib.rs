@@ -30,13 +30,13 @@
 
 pub mod advise;
 pub mod apply_session;
-pub mod candidates;
 pub mod claims;
+pub mod completions;
 mod descendants;
 pub mod domains;
 pub mod emulate;
 pub mod end_waiter;
-pub mod ended;
+pub mod ended_placements;
 pub mod exits;
 mod failure;
 pub mod gate;
@@ -53,7 +53,7 @@ pub mod machine_run;
 pub mod measure;
 pub mod message;
 pub mod metrics;
-pub mod newcomers;
+pub mod new_machines;
 pub mod noise;
 mod planning;
 pub mod plans;

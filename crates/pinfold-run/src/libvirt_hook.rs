@@ -20,18 +20,18 @@ use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
 use pinfold_model::text::pus_text;
 use pinfold_model::{Command, Finding, Plan, Severity, Tid};
-use pinfold_vm::Found;
-use pinfold_vm::libvirt::{Described, PinTarget};
+use pinfold_vm::DiscoveredVm;
+use pinfold_vm::libvirt::{HookDomain, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
 use crate::claims;
-use crate::domains::{self, Asked, Named};
+use crate::domains::{self, DomainRequest, KnownMachine};
 use crate::helper_program::{Helper, HelperProgram, HookEvent};
 use crate::message::say;
 use crate::start_lock::StartLock;
 use crate::start_plan::{self, HostNow, Source, Started};
-use crate::target::placeable;
+use crate::target::to_target;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, end_waiter, host, inputs, interrupt, time};
 
@@ -179,12 +179,12 @@ fn keeps(host: &LiveHost, journals: &Journals<'_>, pid: Tid) -> Result<bool, Fai
 }
 
 /// What the domain is placed by; `None` if nothing asks for it.
-fn choose(event: &HookEvent, domain: &Described, xml: &str) -> Result<Option<Choice>, Failure> {
+fn choose(event: &HookEvent, domain: &HookDomain, xml: &str) -> Result<Option<Choice>, Failure> {
     if let Some((path, plan)) = plan_of(event, domain)? {
         return Ok(Some(Choice::Saved(path, Box::new(plan))));
     }
-    let named = Named { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
-    let Asked { settings, findings, origin } =
+    let named = KnownMachine { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
+    let DomainRequest { settings, findings, origin } =
         domains::domain_request(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
     Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
@@ -195,7 +195,7 @@ struct Placing<'a> {
     event: &'a HookEvent,
     host: &'a LiveHost,
     journals: &'a Journals<'a>,
-    domain: &'a Described,
+    domain: &'a HookDomain,
     pid: Tid,
 }
 
@@ -231,7 +231,7 @@ impl Placing<'_> {
             let conflicts = claims.conflicts(&self.domain.name, &plan);
             conflicts.iter().for_each(|finding| report_finding(self.event, finding));
         }
-        let mut target = placeable(&found);
+        let mut target = to_target(&found);
         let pins = self.domain.recorded_pins(&self.event.run_dir, &target.threads);
         target.pins = pins
             .into_iter()
@@ -279,7 +279,7 @@ impl Placing<'_> {
         &self,
         choice: &Choice,
         xml: &str,
-        found: &Found,
+        found: &DiscoveredVm,
         now: &HostNow<'_>,
     ) -> Result<Plan, Failure> {
         match choice {
@@ -334,10 +334,10 @@ fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failur
     pinfold_host::process::task_alive(host, task).map_err(Failure::from)
 }
 
-fn read_domain() -> Result<(String, Described), Failure> {
+fn read_domain() -> Result<(String, HookDomain), Failure> {
     // Ends after ten seconds of silence: libvirt waits for this process.
     let xml = files::read_text("-").map_err(|error| inputs::input_failure(&error))?;
-    let domain = Described::from_xml(&xml).map_err(|error| {
+    let domain = HookDomain::from_xml(&xml).map_err(|error| {
         Failure::new(Exit::Input, format!("standard input: {error}"))
             .with_hint("libvirt calls this, with the domain's XML")
     })?;
@@ -347,7 +347,7 @@ fn read_domain() -> Result<(String, Described), Failure> {
 /// The plan for a domain, by its UUID or else by its name, with its path; `None` if there is none.
 /// The plan is executed as root, so folder and file must belong to the caller, must not be links,
 /// and must not be writable by others.
-fn plan_of(event: &HookEvent, domain: &Described) -> Result<Option<(String, Plan)>, Failure> {
+fn plan_of(event: &HookEvent, domain: &HookDomain) -> Result<Option<(String, Plan)>, Failure> {
     if !files::exists(&event.plans) {
         return Ok(None);
     }
@@ -363,11 +363,11 @@ fn plan_of(event: &HookEvent, domain: &Described) -> Result<Option<(String, Plan
 }
 
 /// Pinning in the domain's XML that differs from the plan: libvirt would set it again.
-fn contradictions(plan: &Plan, domain: &Described) -> Vec<Finding> {
+fn contradictions(plan: &Plan, domain: &HookDomain) -> Vec<Finding> {
     let mut roles = Vec::new();
     for thread in &plan.vnodes[0].threads {
         let Ok(target) = PinTarget::from_role(&thread.role) else { continue };
-        if domain.pins.of(target).is_some_and(|own| *own != thread.pus) {
+        if domain.pins.cpus_for(target).is_some_and(|own| *own != thread.pus) {
             roles.push(thread.role.to_string());
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use pinfold_apply::{OnDrift, Target};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{SystemClock, process};
-use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, shown};
+use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, escape};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors, threads};
 
@@ -15,12 +15,12 @@ use crate::emulate::exec;
 use crate::helper_program::Session;
 use crate::message::say;
 use crate::ready::{Condition, Outcome};
-use crate::replan::Surroundings;
+use crate::replan::OtherOwners;
 use crate::rt_watchdog::Supervision;
 use crate::run_monitor::{self, Monitored};
 use crate::start_lock::StartLock;
 use crate::start_memory::{StartMemory, TableReport};
-use crate::target::placeable;
+use crate::target::to_target;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, host, interrupt, time};
 
@@ -58,7 +58,7 @@ pub fn require_machine(words: &[String]) -> Result<(), Failure> {
     if may_start_one {
         return Ok(());
     }
-    let text = format!("{} is not {}", shown::name(command.program()), hypervisors::names());
+    let text = format!("{} is not {}", escape::name(command.program()), hypervisors::names());
     let run = words.iter().fold(Command::new("run --cores 1 --"), |line, word| line.arg(word));
     Err(Failure::new(Exit::Input, text).with_hint(format!(
         "write the command line of a {} after --; `{run}` places any command, and a study \
@@ -118,7 +118,7 @@ pub fn run(
     let journals = host::journals(state, &clock)?;
     // Everything that can be rejected before the machine is started is rejected here.
     let command = hypervisors::parse(words);
-    let name = command.hypervisor().texts().name;
+    let name = command.hypervisor().display_strings().name;
     let spec = command.spec();
     let room = Vcpus::from_range(spec.vcpus.unwrap_or(1)..=spec.max_vcpus.unwrap_or(1));
     let guess = plan_for(&spec, &room, None)?;
@@ -143,7 +143,7 @@ pub fn run(
     for finding in vm.found.findings.iter().chain(&plan.findings) {
         say(&finding.to_string());
     }
-    let target = Target { started_on: memory.node(), ..placeable(&vm.found) };
+    let target = Target { started_on: memory.node(), ..to_target(&vm.found) };
     let placement = Placement { plan: &plan, target: &target };
     let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
@@ -153,7 +153,7 @@ pub fn run(
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        around: Surroundings { journals: &journals, ignores_claims: settings.ignores_claims },
+        around: OtherOwners { journals: &journals, ignores_claims: settings.ignores_claims },
         monitor: None,
         on_drift: settings.on_drift,
         guard: guard.as_mut(),

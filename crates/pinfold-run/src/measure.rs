@@ -8,8 +8,8 @@
 //! The probes are in `pinfold-probe`, the statistics in `pinfold-study`; this module places the
 //! probe.
 
-mod against;
 mod compare;
+mod cross_check;
 mod file;
 mod guest;
 mod observe;
@@ -17,16 +17,17 @@ mod place;
 mod run_block;
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
-use pinfold_model::{Accelerator, Figure, Origin, Topology, scrubbed_parameters};
+use pinfold_model::{Accelerator, Figure, Origin, Topology, filter_boot_parameters};
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::registry::Probe;
 use pinfold_study::measured::{MeasuredBlock, Measurement};
 
-pub use self::against::{Against, CrossCheck, Reported, against};
 pub use self::compare::{ComparedSides, Request, against_native, files, plans};
+pub use self::cross_check::{Against, CrossCheck, Reported, against};
 pub use self::guest::Guest;
 pub use self::observe::{
-    Instrument, Named, ObserveRequest, Observed, gap_bound, observe, quantities,
+    Instrument, ObservationResult, ObservationTarget, ObserveRequest, gap_bound, observe,
+    quantities,
 };
 pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::PreparedProbe;
@@ -35,7 +36,7 @@ use self::run_block::{Conditions, Reader};
 use crate::{Exit, Failure, HelperProgram, host, inputs, interrupt};
 
 /// Timeout for `pinload` to describe itself.
-const TOLD_NS: u64 = 10_000_000_000;
+const DESCRIBE_TIMEOUT_NS: u64 = 10_000_000_000;
 
 /// What a measurement was made with.
 #[derive(Clone, Debug)]
@@ -74,7 +75,7 @@ pub struct ProbeOptions {
 pub type OnFigures = fn(&Probe) -> Box<dyn FnMut(&Figure)>;
 
 /// The data for every measurement on this machine.
-pub struct Bench {
+pub struct MeasurementContext {
     /// Access to this machine.
     pub host: LiveHost,
     /// Its topology.
@@ -91,7 +92,7 @@ pub struct Bench {
     on_figures: OnFigures,
 }
 
-impl Bench {
+impl MeasurementContext {
     /// Prepares measurements; `command` is stored with their results.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl Bench {
         let host = host::live()?;
         let topology = inputs::topology(&host, None)?;
         let pinload = Pinload::install()?;
-        let reported = process::capture(&pinload.path(), ["--version"], TOLD_NS)?;
+        let reported = process::capture(&pinload.path(), ["--version"], DESCRIBE_TIMEOUT_NS)?;
         let clock = SystemClock;
         let seed = seed.unwrap_or_else(|| clock.now_ns() ^ clock.unix_seconds());
         let version = reported.stdout_text().trim().to_owned();
@@ -138,7 +139,7 @@ impl Bench {
         let native = host::origin(&self.host, &self.topology, self.seed)?;
         Ok(Origin {
             // A saved measurement may be passed to other people, so it has no secrets.
-            cmdline: scrubbed_parameters(&native.cmdline),
+            cmdline: filter_boot_parameters(&native.cmdline),
             qemu: guest.and_then(Guest::qemu),
             accelerator: guest.map_or(Accelerator::Native, Guest::accelerator),
             guest_kernel: guest.and_then(Guest::kernel),
@@ -164,7 +165,7 @@ pub fn options(probe: &Probe) -> Result<String, Failure> {
             .with_hint("`pinfold measure --help-all` lists the options that all probes share"));
     };
     let pinload = Pinload::install()?;
-    let help = process::capture(&pinload.path(), [command, "--help"], TOLD_NS)?;
+    let help = process::capture(&pinload.path(), [command, "--help"], DESCRIBE_TIMEOUT_NS)?;
     Ok(help.stdout_text().trim_end().to_owned())
 }
 
@@ -173,7 +174,7 @@ pub fn options(probe: &Probe) -> Result<String, Failure> {
 /// # Errors
 /// [`Failure`] if the probe cannot run there.
 pub fn on_host(
-    bench: &Bench,
+    bench: &MeasurementContext,
     probe: &Probe,
     request: &PlaceRequest<'_>,
     blocks: u32,
@@ -206,7 +207,7 @@ pub struct GuestRequest<'a> {
 /// # Errors
 /// [`Failure`] if the guest cannot be started or reached, or the user interrupted.
 pub fn in_guest(
-    bench: &Bench,
+    bench: &MeasurementContext,
     probe: &Probe,
     request: GuestRequest<'_>,
     blocks: u32,

@@ -14,10 +14,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use pinfold_claims::Use;
+use pinfold_claims::CpuUsage;
 use pinfold_host::{ControlSocket, files};
 use pinfold_model::command::quote;
-use pinfold_model::shown;
+use pinfold_model::escape;
 
 pub use self::gaps::{GapMetrics, GapThread, MachineGaps};
 pub use self::kernel::HostUse;
@@ -64,7 +64,7 @@ pub struct Page {
     /// The counters of each placement.
     pub counts: Vec<Counts>,
     /// How the CPUs of the host are used; `None` if it is not known yet.
-    pub pool: Option<Use>,
+    pub pool: Option<CpuUsage>,
     /// The times of each placement.
     pub machines: Vec<MachineUse>,
     /// Steal time of the host, and the speeds of its vnodes.
@@ -102,7 +102,7 @@ struct Caller {
 fn listen_at(path: &str) -> Result<ControlSocket, Failure> {
     let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
     if !parent.is_empty() && !files::exists(parent) && !files::is_runtime_dir(parent) {
-        let text = format!("--metrics: there is no directory {}", shown::name(parent));
+        let text = format!("--metrics: there is no directory {}", escape::name(parent));
         let hint = format!("create it: install -d -m 700 {}", quote(parent));
         return Err(Failure::new(Exit::Input, text).with_hint(hint));
     }
@@ -159,7 +159,7 @@ impl Metrics {
     }
 
     fn answer(&self) -> Option<Box<dyn Stream>> {
-        if let Some(stream) = self.socket.as_ref().and_then(ControlSocket::answer) {
+        if let Some(stream) = self.socket.as_ref().and_then(ControlSocket::accept) {
             return stream.set_nonblocking(true).ok().map(|()| Box::new(stream) as Box<dyn Stream>);
         }
         let (stream, _) = self.port.as_ref()?.accept().ok()?;
@@ -262,7 +262,7 @@ fn text_of(Page { counts, pool, machines, host }: &Page) -> String {
 /// A label value, with the three characters escaped that the format requires, and without other
 /// control characters.
 fn label(text: &str) -> String {
-    shown::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
+    escape::name(&text.replace('\n', " ")).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]

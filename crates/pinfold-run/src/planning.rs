@@ -1,6 +1,6 @@
 //! Plans around the CPUs of other owners ([`pinfold_claims`]).
 
-use pinfold_claims::{Claim, Claims, Owner, OwnerSort, with_verb};
+use pinfold_claims::{Claim, Claims, Owner, OwnerCategory, with_verb};
 use pinfold_model::{Command, CpuSet, Finding, Load, Plan, PuId, Request, Severity, Topology};
 use pinfold_plan::PlanError;
 
@@ -25,8 +25,10 @@ impl Certainty {
     fn from_claim(claim: &Claim) -> Self {
         match claim.owner.kind.sort {
             _ if !claim.active => Certainty::Planned,
-            OwnerSort::Machine | OwnerSort::Partition => Certainty::Placed,
-            OwnerSort::Program | OwnerSort::Pool | OwnerSort::Configuration => Certainty::Running,
+            OwnerCategory::Machine | OwnerCategory::Partition => Certainty::Placed,
+            OwnerCategory::Program | OwnerCategory::Pool | OwnerCategory::Configuration => {
+                Certainty::Running
+            }
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::{Exit, Failure};
 
 /// The only vnode of a plan.
 pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
-    plan.single().map_err(|error| {
+    plan.single_vnode().map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, None);
         match plan.vnodes.first() {
             Some(first) => {
-                let command = command::plan_command(&plan.plan_of(first), None);
+                let command = command::plan_command(&plan.extract_vnode(first), None);
                 failure.with_hint(format!("plan for one of them: `{command}`"))
             }
             None => failure,

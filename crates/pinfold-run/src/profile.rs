@@ -35,7 +35,7 @@ pub fn find_profile(name: &str) -> Result<&'static Profile, Failure> {
 /// The tunables of a profile and those of the user, which have priority, with one note about what
 /// the profile sets, why, and what is left out.
 #[must_use]
-pub fn knobs(
+pub fn merge_tunables(
     profile: &Profile,
     given: &[String],
     scope: Scope<'_>,
@@ -100,11 +100,11 @@ mod tests {
             }
             let given = ["timer-migration=on".to_owned()];
             let scope = Scope { host: None, online: &online, isolates: true };
-            let (all, _) = knobs(profile, &given, scope);
+            let (all, _) = merge_tunables(profile, &given, scope);
             assert!(!all.contains(&"timer-migration=off".to_owned()), "{all:?}");
             assert_eq!(all.len(), profile.rows.len());
             let nothing = SnapshotHost::new();
-            let (all, note) = knobs(profile, &[], Scope { host: Some(&nothing), ..scope });
+            let (all, note) = merge_tunables(profile, &[], Scope { host: Some(&nothing), ..scope });
             let note = note.expect("a note").text;
             assert!(all.is_empty() && note.contains("this host lacks new-irqs"), "{note}");
         }

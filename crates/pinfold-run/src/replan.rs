@@ -34,14 +34,14 @@ pub const SEARCH_NS: u64 = 1_000_000_000;
 
 /// Which CPUs new plans avoid.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'s, 'c> {
+pub struct OtherOwners<'s, 'c> {
     /// The journals of the state directory.
     pub journals: &'s Journals<'c>,
     /// True to plan as if the host had no other owners of CPUs.
     pub ignores_claims: bool,
 }
 
-impl Surroundings<'_, '_> {
+impl OtherOwners<'_, '_> {
     /// The claims of all but a machine with its placement.
     fn others(self, host: &LiveHost, pid: Tid, name: &str, id: &str) -> Result<Claims, Failure> {
         if self.ignores_claims {
@@ -60,7 +60,7 @@ impl Surroundings<'_, '_> {
 /// present one stays active.
 pub fn follow_change(
     host: &LiveHost,
-    around: Surroundings<'_, '_>,
+    around: OtherOwners<'_, '_>,
     plan: &mut Plan,
     watcher: &mut Watcher,
     journal: &mut Journal<'_>,
@@ -70,7 +70,7 @@ pub fn follow_change(
         return Err(Failure::new(Exit::Host, "another pinfold process is starting a placement"));
     };
     let change = watcher.change();
-    let present = if watcher.adopts_moves() { adopt_moves(plan, change) } else { plan.clone() };
+    let present = if watcher.follows_owner() { adopt_moves(plan, change) } else { plan.clone() };
     let new = if change.is_only_of_owner() && !waiting::has_waiting(&present) {
         present
     } else {

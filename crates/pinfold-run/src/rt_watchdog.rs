@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pinfold_apply::{Journals, real_time_priority, take_rights};
+use pinfold_apply::{Journals, demote_real_time_threads, real_time_priority};
 use pinfold_host::process::{self, Child, Heartbeat, Stdio};
 use pinfold_host::{Clock as _, HostMut as _, LiveHost, SystemClock};
 use pinfold_model::{CpuSet, Plan, Policy, TaskId};
@@ -53,7 +53,7 @@ fn cpus_of_guard(plan: &Plan) -> CpuSet {
 }
 
 /// The watchdog of one machine, on the side of its supervisor.
-pub struct Guard {
+pub struct RtWatchdog {
     program: HelperProgram,
     id: String,
     state: String,
@@ -67,7 +67,7 @@ pub struct Guard {
     was_silent: bool,
 }
 
-impl Guard {
+impl RtWatchdog {
     /// Starts a watchdog for the journal with this id, if the plan has real-time threads.
     pub fn new(
         supervision: Supervision<'_, '_>,
@@ -205,7 +205,7 @@ impl Guard {
 }
 
 /// Without an explicit end, the watchdog outlives its supervisor, as intended.
-impl Drop for Guard {
+impl Drop for RtWatchdog {
     fn drop(&mut self) {
         if let Some((child, _)) = self.child.take() {
             let _its_number = child.detach();
@@ -217,14 +217,14 @@ impl Drop for Guard {
 ///
 /// It detects a process that is killed or stopped, but not work that hangs: the caller must use a
 /// timeout for every wait.
-pub struct Beating {
+pub struct HeartbeatThread {
     stop: mpsc::Sender<()>,
     thread: JoinHandle<bool>,
 }
 
-impl Beating {
+impl HeartbeatThread {
     /// Starts to send heartbeats.
-    pub fn start(mut guard: Guard) -> Result<Self, Failure> {
+    pub fn start(mut guard: RtWatchdog) -> Result<Self, Failure> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("guard-beat".to_owned()).spawn(move || {
             loop {
@@ -268,7 +268,7 @@ pub fn guard(id: &str, state: Option<&str>) -> Result<(), Failure> {
     let clock = SystemClock;
     let state = host::state(state)?;
     let journals = host::journals(&state, &clock)?;
-    let beats = host::beats();
+    let beats = host::receive_heartbeats();
     let mut is_silent = false;
     loop {
         match beats.recv_timeout(SILENCE) {
@@ -297,7 +297,7 @@ fn take(host: &LiveHost, journals: &Journals<'_>, id: &str, why: &str) -> Result
     let Some(record) = found.record?.filter(|record| !record.has_ended()) else {
         return Ok(());
     };
-    let demoted = take_rights(host, &record)?;
+    let demoted = demote_real_time_threads(host, &record)?;
     if !demoted.is_empty() {
         let threads: Vec<String> =
             demoted.iter().map(|one| format!("{} ({})", one.task.tid, one.from)).collect();

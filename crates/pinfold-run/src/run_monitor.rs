@@ -15,8 +15,8 @@ use pinfold_vm::Monitor;
 
 use crate::apply_session::Placement;
 use crate::message::say;
-use crate::replan::Surroundings;
-use crate::rt_watchdog::Guard;
+use crate::replan::OtherOwners;
+use crate::rt_watchdog::RtWatchdog;
 use crate::start_memory::TableReport;
 use crate::target::RoleRefresh;
 use crate::{Failure, interrupt, replan};
@@ -34,7 +34,7 @@ const ECHO_NS: u64 = 100_000_000;
 
 /// Schedule of the checks of a machine.
 #[derive(Debug)]
-pub struct Rounds {
+pub struct CheckSchedule {
     /// Time of the next full check of all threads, without a quick check before.
     look_at: Option<u64>,
     compare_at: u64,
@@ -57,12 +57,12 @@ impl DueCheck {
     pub fn check(self, host: &LiveHost, watcher: &mut Watcher) -> Result<QuickCheck, ApplyError> {
         match self {
             Self::Look => Ok(QuickCheck::Look),
-            Self::Glance(extent) => watcher.glance(host, extent),
+            Self::Glance(extent) => watcher.quick_check(host, extent),
         }
     }
 }
 
-impl Rounds {
+impl CheckSchedule {
     /// Starts with a full check.
     pub fn new(now: u64) -> Self {
         Self {
@@ -184,7 +184,7 @@ impl EventReceiver {
         let others: Vec<_> =
             interrupt::signal_fd().into_iter().chain(others.iter().copied()).collect();
         let received = self.watcher.wait(ns, &others)?;
-        interrupt::silence();
+        interrupt::drain_signal_pipe();
         Ok(received)
     }
 }
@@ -198,11 +198,11 @@ pub struct Monitored<'m, 'j, 'v> {
     /// Its hypervisor, which reports the roles of its threads.
     pub monitor: Option<&'v mut dyn Monitor>,
     /// Which CPUs a new plan avoids, if the machine changes.
-    pub around: Surroundings<'m, 'j>,
+    pub around: OtherOwners<'m, 'j>,
     /// What happens to threads that another program moves.
     pub on_drift: OnDrift,
     /// The watchdog of its real-time threads.
-    pub guard: Option<&'m mut Guard>,
+    pub guard: Option<&'m mut RtWatchdog>,
     /// Reports where its page tables are, if Pinfold started it.
     pub tables: TableReport,
 }
@@ -219,7 +219,7 @@ pub fn watch(
     let mut replans = Replans { around, plan: plan.clone(), at: 0, search_at: 0, refused: None };
     let mut watcher = Watcher::new(host, plan, target)?.on_drift(on_drift);
     let mut asking = RoleRefresh { monitor };
-    let (mut receiver, mut rounds) = (EventReceiver::default(), Rounds::new(clock.now_ns()));
+    let (mut receiver, mut rounds) = (EventReceiver::default(), CheckSchedule::new(clock.now_ns()));
     while !interrupt::is_requested() {
         if let Some(guard) = guard.as_deref_mut() {
             guard.beat(clock.now_ns())?;
@@ -232,7 +232,7 @@ pub fn watch(
             QuickCheck::Quiet => {}
             QuickCheck::Ended => return Ok(()),
             QuickCheck::Look => {
-                let events = watcher.put_right(host, journal, &mut asking);
+                let events = watcher.repair_drift(host, journal, &mut asking);
                 for event in events? {
                     if event == WatchEvent::Ended {
                         return Ok(());
@@ -269,7 +269,7 @@ pub fn watch(
 
 /// The plans of a machine that changes while it runs.
 struct Replans<'r, 'c> {
-    around: Surroundings<'r, 'c>,
+    around: OtherOwners<'r, 'c>,
     plan: Plan,
     /// When a machine that could not be planned is planned again.
     at: u64,
@@ -305,7 +305,7 @@ impl Replans<'_, '_> {
         host: &LiveHost,
         watcher: &mut Watcher,
         journal: &mut Journal<'_>,
-        guard: Option<&mut Guard>,
+        guard: Option<&mut RtWatchdog>,
     ) -> Result<(), Failure> {
         match replan::follow_change(host, self.around, &mut self.plan, watcher, journal) {
             Ok(None) => Ok(()),
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn new_threads_are_read_at_once_but_not_all_the_time() {
-        let mut rounds = Rounds::new(1_000);
+        let mut rounds = CheckSchedule::new(1_000);
         assert_eq!(rounds.due(1_000), DueCheck::Look);
         rounds.end_look(1_000, false);
         assert_eq!(rounds.due(2_000), DueCheck::Glance(Extent::TaskEvents));
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
-        let mut rounds = Rounds::new(0);
+        let mut rounds = CheckSchedule::new(0);
         rounds.end_look(0, false);
         assert_eq!(rounds.due(COMPARE_NS), DueCheck::Glance(Extent::Masks));
         assert_eq!(rounds.due(COMPARE_NS + 1), DueCheck::Glance(Extent::TaskEvents));

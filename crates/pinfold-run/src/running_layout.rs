@@ -4,8 +4,8 @@ use pinfold_host::{Host, numa_maps, paths};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, Role, Tid};
 use pinfold_plan::domain_file::Place;
-use pinfold_plan::layout::{GuestShape, Language, Layout, MemoryOf, Pages, Pin};
-use pinfold_vm::GuestPlace;
+use pinfold_plan::layout::{GuestShape, Layout, MemoryBinding, MemoryLocation, Pin, SourceFormat};
+use pinfold_vm::CpuInstanceProperties;
 
 use crate::Failure;
 use crate::target::Vm;
@@ -35,14 +35,14 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     let guest = match vm.monitor.as_deref_mut() {
         Some(monitor) => {
             let cpus = monitor.cpus()?;
-            let places: Vec<(u32, GuestPlace)> =
+            let places: Vec<(u32, CpuInstanceProperties)> =
                 cpus.iter().map(|cpu| (cpu.index, cpu.place)).collect();
-            Some(guest_shape(&places, monitor.hypervisor().texts().vcpu_query))
+            Some(guest_shape(&places, monitor.hypervisor().display_strings().vcpu_query))
         }
         None => None,
     };
     let bound = vm.domain.as_ref().and_then(|domain| domain.memory_nodes());
-    let memory = bound.map(|(mode, nodes)| MemoryOf {
+    let memory = bound.map(|(mode, nodes)| MemoryBinding {
         cell: None,
         interleaved: mode == "interleave",
         preferred: mode == "preferred",
@@ -52,7 +52,7 @@ pub fn of_running(host: &dyn Host, vm: &mut Vm) -> Result<Layout, Failure> {
     Ok(Layout {
         name: name_of(vm)?,
         source: vm.asked.clone(),
-        language: Language::Running(vm.asked.clone()),
+        language: SourceFormat::Running(vm.asked.clone()),
         text: None,
         vcpus: vm.found.vcpus,
         pins,
@@ -83,23 +83,23 @@ fn name_of(vm: &mut Vm) -> Result<String, Failure> {
 }
 
 /// The NUMA nodes of the memory of a process.
-fn pages_of(host: &dyn Host, pid: Tid) -> Result<Pages, Failure> {
+fn pages_of(host: &dyn Host, pid: Tid) -> Result<MemoryLocation, Failure> {
     let path = paths::process_numa_maps(pid);
     match host.read_text(&path) {
         Ok(text) => {
             let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
-            Ok(Pages::Found { process: pid, kib: kib.into_iter().collect() })
+            Ok(MemoryLocation::Found { process: pid, kib: kib.into_iter().collect() })
         }
-        Err(error) => Ok(Pages::Unseen(error.to_string())),
+        Err(error) => Ok(MemoryLocation::Unseen(error.to_string())),
     }
 }
 
 /// The guest's cores from the positions of its vCPUs; `query` reported them.
-fn guest_shape(places: &[(u32, GuestPlace)], query: &str) -> GuestShape {
-    let mut cores: Vec<(GuestPlace, Vec<u32>)> = Vec::new();
+fn guest_shape(places: &[(u32, CpuInstanceProperties)], query: &str) -> GuestShape {
+    let mut cores: Vec<(CpuInstanceProperties, Vec<u32>)> = Vec::new();
     let mut sockets = Vec::new();
     for (index, place) in places {
-        let core = GuestPlace { thread: None, node: None, ..*place };
+        let core = CpuInstanceProperties { thread: None, node: None, ..*place };
         match cores.iter_mut().find(|(known, _)| *known == core && place.core.is_some()) {
             Some((_, members)) => members.push(*index),
             None => cores.push((core, vec![*index])),

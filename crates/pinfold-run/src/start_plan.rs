@@ -11,7 +11,7 @@ use pinfold_model::{
     VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
-use pinfold_vm::Found;
+use pinfold_vm::DiscoveredVm;
 
 use crate::claims::Claims;
 use crate::vcpus::Vcpus;
@@ -26,7 +26,7 @@ pub struct Started<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its threads.
-    pub found: &'a Found,
+    pub found: &'a DiscoveredVm,
     /// What describes it.
     pub source: Source<'a>,
 }
@@ -66,7 +66,7 @@ pub fn plan(
         request.avoid.add(&avoid.intersection(&now.topology.online()));
     }
     let vcpus = Vcpus::from_found(machine.found);
-    vcpus.count_pins(&mut request)?;
+    vcpus.map_pins_to_indexes(&mut request)?;
     // The owner's pins win over what it should avoid.
     for pin in request.vnodes.iter().flat_map(|vnode| &vnode.pins) {
         request.avoid = request.avoid.difference(&pin.pus);
@@ -83,12 +83,12 @@ pub fn plan(
         asked.isolation = attempt.isolation.unwrap_or(asked.isolation);
         let strategy = attempt.strategy.as_deref().unwrap_or(STRATEGY);
         let knobs = attempt.knobs.unwrap_or_default();
-        let made = inputs::plan_with_knobs(now.claims, &knobs, topology, |claims| {
+        let made = inputs::plan_with_tunables(now.claims, &knobs, topology, |claims| {
             inputs::make_plan(Some(strategy), topology, &asked, claims)
         });
         match made {
             Ok(mut plan) => {
-                vcpus.number(&mut plan);
+                vcpus.renumber_vcpus(&mut plan);
                 return Ok((plan, findings));
             }
             Err(failure) => {
@@ -162,7 +162,7 @@ fn request(
 }
 
 /// The pins of the domain, of threads that exist.
-fn own_pins(domain: &Domain, found: &Found) -> Vec<PinRequest> {
+fn own_pins(domain: &Domain, found: &DiscoveredVm) -> Vec<PinRequest> {
     let pins = domain.pins.iter().map(|pin| (pin.value.0.role(), pin.value.1.clone()));
     pins.filter(|(role, _)| found.threads.iter().any(|thread| thread.role == *role))
         .map(|(role, pus)| PinRequest { role: role.to_string(), pus })
@@ -171,7 +171,7 @@ fn own_pins(domain: &Domain, found: &Found) -> Vec<PinRequest> {
 
 /// The CPUs outside of those that the domain allows: by `cpuset` of `<vcpu>`, or by numad, whose
 /// answer only the masks show.
-fn disallowed_cpus(domain: &Domain, found: &Found, now: &HostNow<'_>) -> CpuSet {
+fn disallowed_cpus(domain: &Domain, found: &DiscoveredVm, now: &HostNow<'_>) -> CpuSet {
     let online = now.topology.online();
     let allowed = match &domain.default {
         Some(default) => default.value.intersection(&online),

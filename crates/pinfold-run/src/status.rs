@@ -10,7 +10,7 @@ use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
 
 use crate::claims::{self, Claims, USED_TWICE};
-use crate::emulate::status::{answers, is_platform};
+use crate::emulate::status::{is_platform, is_reachable};
 use crate::target::threads_by_journal;
 use crate::{Exit, Failure, host, replan, undo, watched};
 
@@ -144,7 +144,7 @@ impl Found {
             && self.platforms.is_empty()
             && self.lost.is_empty()
         {
-            return Err(undo::unknown(wanted, is_any));
+            return Err(undo::unknown_placement_failure(wanted, is_any));
         }
         Ok(())
     }
@@ -183,14 +183,14 @@ fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
                 found.platforms.push(ActivePlatform {
                     id: summary.id.clone(),
                     supervisor: record.header.supervisor.tid,
-                    answers: answers(&record.header.plan),
+                    answers: is_reachable(&record.header.plan),
                     is_alive: alive?,
                 });
                 Ok(None)
             }
             Ok(Some(record)) if !record.has_ended() => {
                 let is_whole = journals.require_all_steps(&record).map_err(Failure::from);
-                is_whole.and_then(|()| look(host, &record)).map(Some)
+                is_whole.and_then(|()| read_active_placement(host, &record)).map(Some)
             }
             Ok(_) => Ok(None),
             Err(failure) => Err(failure),
@@ -248,7 +248,7 @@ fn others(host: &LiveHost, claims: &Claims, one: &ActivePlacement) -> Claims {
     claims.without_machine(host, one.process, &one.vm_name).without(&one.id)
 }
 
-fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
+fn read_active_placement(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
     let header = &record.header;
     let plan = pinfold_plan::schema::from_json(&header.plan)
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
@@ -281,7 +281,7 @@ fn look(host: &LiveHost, record: &Record) -> Result<ActivePlacement, Failure> {
         vm_name: header.vm_name.clone(),
         process: header.vm.tid,
         plan,
-        knobs: pinfold_apply::knobs(host, record)?,
+        knobs: pinfold_apply::read_tunables(host, record)?,
         vanished: pinfold_apply::find_vanished(host, record)?,
         counters: pinfold_apply::read_counters(host, record)?,
         tables: MachineTables::read(host, header.vm.tid)?.filter(|_| status.is_some()),

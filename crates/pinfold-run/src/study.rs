@@ -8,6 +8,7 @@
 //! The design, the store and the statistics are in `pinfold-study`; this module places and runs the
 //! workloads. The engine of a cluster uses the same [`HostRunner`] on its nodes.
 
+mod cell_context;
 mod copies;
 mod environment;
 mod figure;
@@ -16,7 +17,6 @@ mod guest_trials;
 mod guests;
 mod interference;
 mod job;
-mod known;
 mod local;
 mod machines;
 pub mod page;
@@ -28,7 +28,7 @@ use pinfold_host::{LiveHost, files};
 use pinfold_model::Topology;
 use pinfold_study::RunError;
 use pinfold_study::store::{RunId, Store};
-use pinfold_study::study::{Form, HostFacts, Progress, Study, from_toml};
+use pinfold_study::study::{HostFacts, PresetSelection, Progress, Study, from_toml};
 
 pub use self::local::{NewRun, StoredRun, require_own, resume, run};
 pub use self::runner::HostRunner;
@@ -109,8 +109,8 @@ pub fn read(path: &str) -> Result<Study, Failure> {
 ///
 /// # Errors
 /// [`Failure`] if the file has no such preset.
-pub fn choose_form(study: &Study, form: &Form, file: &str) -> Result<Study, Failure> {
-    study.in_form(form).map_err(|error| in_file(file, error.into()))
+pub fn choose_form(study: &Study, form: &PresetSelection, file: &str) -> Result<Study, Failure> {
+    study.apply_preset(form).map_err(|error| in_file(file, error.into()))
 }
 
 /// The failure for an error that refers to a file.

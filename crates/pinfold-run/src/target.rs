@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, process};
 use pinfold_model::{
-    Change, CpuSet, Finding, Keeper, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, TaskId,
-    ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, shown,
+    Change, CpuSet, Finding, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, SettingManager,
+    TaskId, ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, escape,
 };
-use pinfold_vm::hypervisors::Running;
+use pinfold_vm::hypervisors::VmProcess;
 use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtError, NUMATUNE, PinTarget, Pins, memory_value};
-use pinfold_vm::{Found, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
+use pinfold_vm::{DiscoveredVm, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
 
 use crate::message::say;
 use crate::{Exit, Failure, inputs};
@@ -21,12 +21,12 @@ const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
 /// Ends a sentence about machines that were not found: without root, processes of others may be
 /// hidden.
 #[must_use]
-pub fn among_visible() -> &'static str {
+pub fn visibility_note() -> &'static str {
     if process::is_root() { "" } else { ", among the processes that you can see" }
 }
 
 /// The machine that was found, as a target for a plan.
-pub fn placeable(found: &Found) -> Target {
+pub fn to_target(found: &DiscoveredVm) -> Target {
     Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
 }
 
@@ -53,7 +53,7 @@ pub struct Vm {
     /// The arguments of the command line that select it: `--qmp SOCKET`.
     pub asked: String,
     /// Threads of the machine.
-    pub found: Found,
+    pub found: DiscoveredVm,
     /// The source of their roles; without one, only the names of the threads are.
     pub monitor: Option<Box<dyn Monitor>>,
     /// Findings about it.
@@ -86,7 +86,7 @@ impl Vm {
     /// reported and left out, unless it has ended.
     pub fn find_all(host: &LiveHost) -> Result<Vec<Self>, Failure> {
         let mut all = Vec::new();
-        for machine in hypervisors::running(host)? {
+        for machine in hypervisors::list_vm_processes(host)? {
             match Self::by_process(host, &machine) {
                 Ok(vm) => all.push(vm),
                 Err(failure) => report_unchecked(host, machine.pid, &failure),
@@ -96,7 +96,7 @@ impl Vm {
     }
 
     /// The machine of a process: by its libvirt domain, its control socket or the process ID.
-    fn by_process(host: &LiveHost, machine: &Running) -> Result<Self, Failure> {
+    fn by_process(host: &LiveHost, machine: &VmProcess) -> Result<Self, Failure> {
         if let Some(name) = machine.plain_name() {
             let found =
                 Libvirt::new(None, VIRSH_TIMEOUT_NS).and_then(|libvirt| libvirt.find(host, name));
@@ -118,19 +118,19 @@ impl Vm {
             Ok(_) => return Self::by_libvirt(host, name),
             Err(error) => error,
         };
-        if missing.of().is_none_or(|error| {
+        if missing.downcast_driver().is_none_or(|error| {
             matches!(error, LibvirtError::NotRunning { .. } | LibvirtError::Foreign { .. })
         }) {
             return Err(missing.into());
         }
-        let mut named = hypervisors::running(host)?;
+        let mut named = hypervisors::list_vm_processes(host)?;
         named.retain(|machine| machine.spec.name.as_deref() == Some(name));
         match named.as_slice() {
             [only] => Self::by_process(host, only),
             [] => {
-                let (programs, named) = (hypervisors::names(), shown::name(name));
-                let bound = among_visible();
-                let text = match missing.of() {
+                let (programs, named) = (hypervisors::names(), escape::name(name));
+                let bound = visibility_note();
+                let text = match missing.downcast_driver() {
                     Some(LibvirtError::Virsh { .. }) => {
                         format!(
                             "no running {programs} is named {named}{bound}, and libvirt: {missing}"
@@ -149,7 +149,7 @@ impl Vm {
             }
             many => {
                 let pids: Vec<String> = many.iter().map(|one| one.pid.to_string()).collect();
-                let text = format!("{} machines are named {}", many.len(), shown::name(name));
+                let text = format!("{} machines are named {}", many.len(), escape::name(name));
                 Err(Failure::new(Exit::Input, text)
                     .with_hint(format!("name one with --pid: {}", pids.join(", "))))
             }
@@ -165,7 +165,7 @@ impl Vm {
         let found = threads::find(host, &mut *monitor)?;
         Ok(Self {
             name: name_of(host, found.pid),
-            asked: format!("{} {socket}", hypervisor.texts().option),
+            asked: format!("{} {socket}", hypervisor.display_strings().option),
             findings: found.findings.clone(),
             found,
             monitor: Some(monitor),
@@ -316,7 +316,7 @@ fn pin(thread: &ThreadPlan, setting: Setting) -> ManagedSetting {
 pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     let domain = record.steps().find_map(|(_, step)| {
         let Change::WriteSetting { setting, .. } = &step.change else { return None };
-        matches!(setting.keeper, Keeper::Libvirt { .. }).then_some(setting)
+        matches!(setting.keeper, SettingManager::Libvirt { .. }).then_some(setting)
     });
     let Some(domain) = domain else { return Vec::new() };
     let kept = plan.threads().filter_map(|(_, thread)| {
@@ -335,7 +335,7 @@ pub fn kept_after(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     let mut others: Vec<ManagedSetting> = Vec::new();
     for (_, step) in steps {
         let Change::WriteSetting { setting, value, .. } = &step.change else { continue };
-        if !matches!(setting.keeper, Keeper::Libvirt { .. }) {
+        if !matches!(setting.keeper, SettingManager::Libvirt { .. }) {
             continue;
         }
         let rules = match setting.lifetime {

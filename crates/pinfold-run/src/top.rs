@@ -4,12 +4,12 @@ use pinfold_claims::{Claims, render};
 use pinfold_host::files::{self, FileReader, NewFile, StateDir};
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::text::count_noun;
-use pinfold_model::{Tid, Topology, shown};
+use pinfold_model::{Tid, Topology, escape};
 use pinfold_top::{Machine, RecordError, Replay, Sampler, Snapshot, Thread, VnodeSample, to_line};
 use pinfold_vm::{hypervisors, threads};
 use serde::Deserialize;
 
-use crate::emulate::ipc::{self, Ask};
+use crate::emulate::ipc::{self, SupervisorRequest};
 use crate::{Exit, Failure, claims, host, inputs, status};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -137,7 +137,7 @@ impl<'h> LiveSource<'h> {
 /// # Errors
 /// [`Failure`] if its supervisor does not answer as expected.
 pub fn read_speeds(state: &StateDir) -> Result<Option<Vec<VnodeSample>>, Failure> {
-    let Some(answer) = ipc::ask(state, &Ask::Status)? else { return Ok(None) };
+    let Some(answer) = ipc::ask(state, &SupervisorRequest::Status)? else { return Ok(None) };
     let status: PlatformStatus = serde_json::from_value(answer.status()?)
         .map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     Ok(Some(status.vnodes.into_iter().flat_map(VnodeStatus::into_samples).collect()))
@@ -238,7 +238,7 @@ impl RecordSource {
     }
 
     fn failure(&self, error: &RecordError) -> Failure {
-        Failure::new(Exit::Input, format!("{}: {error}", shown::name(&self.path)))
+        Failure::new(Exit::Input, format!("{}: {error}", escape::name(&self.path)))
             .with_hint("`pinfold top --record FILE` writes records")
     }
 }
@@ -259,7 +259,7 @@ fn find_machines(host: &LiveHost, state: &str) -> Result<(Vec<Machine>, Vec<Stri
     let mut notes = Vec::new();
     let placements = placements(host, state, &mut notes);
     let mut machines = Vec::new();
-    for machine in hypervisors::running(host)? {
+    for machine in hypervisors::list_vm_processes(host)? {
         let pid = machine.pid;
         let found = match threads::discover(host, pid, None) {
             Ok(found) => found,
@@ -279,7 +279,7 @@ fn find_machines(host: &LiveHost, state: &str) -> Result<(Vec<Machine>, Vec<Stri
                 .map(|thread| Thread {
                     task: thread.task,
                     role: thread.role,
-                    name: shown::name(&thread.name).to_string(),
+                    name: escape::name(&thread.name).to_string(),
                 })
                 .collect(),
             placement: placement.map(|placement| placement.state.to_owned()),
@@ -307,7 +307,7 @@ fn placements(host: &LiveHost, state: &str, notes: &mut Vec<String>) -> Vec<Plac
         }
     };
     for damaged in &found.damaged {
-        let id = shown::name(&damaged.id);
+        let id = escape::name(&damaged.id);
         notes.push(format!("placement {id} cannot be read: {}", damaged.failure.message));
     }
     if !found.lost.is_empty() {

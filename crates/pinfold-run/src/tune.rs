@@ -22,13 +22,13 @@ use pinfold_study::tune::{
     self as study, Candidate, Costs, Created, Environment, Goal, Outcome, Progress, TuneConfig,
 };
 
-use crate::guest::{Facts, PER_OBSERVED_S, PER_STATE_S, StartOrder, Subject, VmStarter};
+use crate::guest::{Facts, PER_OBSERVED_S, PER_STATE_S, StartCoordination, Subject, VmStarter};
 use crate::message::say;
 use crate::start_lock::StartLock;
-use crate::{Exit, Failure, HelperProgram, ended, host, interrupt};
+use crate::{Exit, Failure, HelperProgram, ended_placements, host, interrupt};
 
 /// Shortest observation of the spin-gap benchmark in one load state (seconds).
-const SHORTEST_LOOK_S: f64 = 0.25;
+const MIN_OBSERVATION_S: f64 = 0.25;
 const LONGEST_LOOK_S: f64 = 5.0;
 /// The load states that are measured if the budget is short.
 const HEAVIEST_AND_LIGHTEST: [LoadState; 2] = [LoadState::ALL[0], LoadState::BOTH];
@@ -78,7 +78,7 @@ struct Tuning<'a> {
     pinload: Pinload,
     state: &'a StateDir,
     program: &'a HelperProgram,
-    order: &'a StartOrder,
+    order: &'a StartCoordination,
 }
 
 /// The host of a tuning run.
@@ -125,8 +125,9 @@ pub fn tune(
     display: Display<'_>,
 ) -> Result<(Store, RunId), Failure> {
     let state = &host::state(state)?;
-    ended::clear_up_in(host, &host::journals(state, &SystemClock)?)?;
-    let order = StartOrder { ignore_claims: options.ignore_claims, ..StartOrder::default() };
+    ended_placements::clear_up_in(host, &host::journals(state, &SystemClock)?)?;
+    let order =
+        StartCoordination { ignore_claims: options.ignore_claims, ..StartCoordination::default() };
     let is_new = !files::exists(&options.store);
     let (mut store, candidates, findings) = match options.resume {
         Some(run) => {
@@ -322,10 +323,10 @@ impl Tuning<'_> {
         let costs = Costs { start_s, state_s: PER_STATE_S, per_observed_s: PER_OBSERVED_S };
         let budget_s = self.options.budget_ns as f64 / 1e9;
         let mut config = TuneConfig::new(goal, budget_s, seed, costs);
-        config.observation.min_s = SHORTEST_LOOK_S;
+        config.observation.min_s = MIN_OBSERVATION_S;
         config.observation.max_s = LONGEST_LOOK_S;
         if self.options.full {
-            config = config.in_full();
+            config = config.without_race();
         }
         config.max_gap_ns = self.options.max_gap_ns;
         if !subject.inside.has_agent() {

@@ -3,11 +3,11 @@
 //! Nothing is computed here; numbers are copied and formatted.
 
 use pinfold_host::files;
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Finding, IsolationScope, LoadState, Metric, Plan, Topology};
 use pinfold_report::{
-    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
+    BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Conclusion, Curve,
+    Distribution, ExportedPlan, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
     ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 use pinfold_stats as stats;
@@ -156,10 +156,10 @@ impl Build<'_> {
         alike.map(|(alias, _)| alias.clone()).collect()
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> Conclusion {
         let winner = self.report.winner.as_ref();
         let baseline = self.records.iter().position(|r| r.role == CandidateRole::Baseline);
-        Answer {
+        Conclusion {
             winner: winner
                 .filter(|winner| Some(winner.candidate) != baseline)
                 .and_then(|winner| self.id(winner.candidate)),
@@ -343,7 +343,7 @@ impl Build<'_> {
         Ok(tables)
     }
 
-    fn emit_formats(&self) -> Vec<Emitted> {
+    fn emit_formats(&self) -> Vec<ExportedPlan> {
         let winner = self.answer().winner;
         let Some((_, plan)) = winner.and_then(|id| self.tried.get(id.0)) else {
             return Vec::new(); // the baseline is the best: there is nothing to set up
@@ -370,14 +370,14 @@ impl Build<'_> {
             return Vec::new();
         };
         vec![
-            Emitted {
+            ExportedPlan {
                 title: "libvirt XML".to_owned(),
                 usage: "Put these elements into the domain (virsh edit), replacing those of the \
                         same name."
                     .to_owned(),
                 text: libvirt,
             },
-            Emitted {
+            ExportedPlan {
                 title: "QEMU start script".to_owned(),
                 usage: if words.is_empty() {
                     "Save it, review it, run it with sh, and give your QEMU command as its \
@@ -485,7 +485,7 @@ pub fn verdict(verdict: &stats::Verdict) -> Verdict {
             Verdict::Unknown(format!("{}, {need} needed", count_noun(*have, "start")))
         }
         stats::Verdict::Unknown { have, .. } => {
-            let verb = agree(*have, "does", "do");
+            let verb = select_verb(*have, "does", "do");
             Verdict::Unknown(format!("{} {verb} not settle it", count_noun(*have, "start")))
         }
     }

@@ -8,10 +8,10 @@ use pinfold_apply::{
 };
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, proc_stat, process};
-use pinfold_model::text::{agree, count_noun};
-use pinfold_model::{Command, Tid, shown};
+use pinfold_model::text::{count_noun, select_verb};
+use pinfold_model::{Command, Tid, escape};
 
-use crate::emulate::status::{is_platform, way_to_end};
+use crate::emulate::status::{describe_end, is_platform};
 use crate::message::say;
 use crate::{Exit, Failure, apply_session, host, interrupt, leftovers};
 
@@ -73,7 +73,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
     }
     // Before the masks: the mark of a placement without a journal is removed with them.
     let aside = match proc_stat::read(&host, pid)? {
-        Some(stat) => journals.set_damaged_aside(stat.task())?,
+        Some(stat) => journals.quarantine_damaged(stat.task())?,
         None => Vec::new(),
     };
     let changed = pinfold_apply::reset_masks(&host, pid, &journals)?;
@@ -83,7 +83,7 @@ pub fn reset(pid: Tid, state: &StateDir) -> Result<(), Failure> {
         say(&format!(
             "its damaged journal is now {}: check the other settings of the host against it by \
              hand",
-            shown::name(&path)
+            escape::name(&path)
         ));
     }
     Ok(())
@@ -158,17 +158,17 @@ fn find_named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Fa
     if active.is_empty() && !unreadable.is_empty() {
         let text = format!(
             "no readable journal belongs to {}, and {} cannot be read",
-            shown::name(wanted),
+            escape::name(wanted),
             count_noun(unreadable.len(), "journal")
         );
         let undo = Command::new("undo").arg(&unreadable[0]);
         return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` shows why")));
     }
     if active.is_empty() {
-        return Err(unknown(wanted, is_any));
+        return Err(unknown_placement_failure(wanted, is_any));
     }
     if machines.len() > 1 {
-        let text = format!("{} machines are named {}", machines.len(), shown::name(wanted));
+        let text = format!("{} machines are named {}", machines.len(), escape::name(wanted));
         let ids: Vec<String> = active.into_iter().map(|one| one.id).collect();
         return Err(Failure::new(Exit::Input, text)
             .with_hint(format!("name one placement by its ID: {}", ids.join(", "))));
@@ -188,10 +188,10 @@ pub fn is_machine(header: &Header, wanted: &str) -> bool {
 
 /// The failure for a name or ID that no active placement has; `is_any` is true if there is one.
 #[must_use]
-pub fn unknown(wanted: &str, is_any: bool) -> Failure {
+pub fn unknown_placement_failure(wanted: &str, is_any: bool) -> Failure {
     let text = format!(
         "there is no active placement with the ID or of the machine {}",
-        shown::name(wanted)
+        escape::name(wanted)
     );
     let hint = if is_any {
         format!("`{}` lists them", Command::new("status"))
@@ -223,7 +223,7 @@ fn undo_left(
             Ok(_) | Err(_) => left.push(one.id),
         }
     }
-    let verb = agree(stay, "stays", "stay");
+    let verb = select_verb(stay, "stays", "stay");
     let stays = format!("{} {verb} active", count_noun(stay, "placement"));
     match (left.is_empty(), stay) {
         (true, 0) => say("no placement is left behind"),
@@ -282,8 +282,10 @@ fn held_failure(record: &Record) -> Failure {
     let Header { id, vm_name, supervisor, .. } = &record.header;
     let pid = supervisor.tid;
     if host::is_stopped(pid) {
-        let text =
-            format!("{id} ({}) belongs to process {pid}, which is suspended", shown::name(vm_name));
+        let text = format!(
+            "{id} ({}) belongs to process {pid}, which is suspended",
+            escape::name(vm_name)
+        );
         let undo = Command::new("undo").arg(id);
         return Failure::new(Exit::Host, text).with_hint(format!(
             "continue it: kill -CONT {pid}; or kill it: kill -KILL {pid}, then `{undo}`"
@@ -291,10 +293,10 @@ fn held_failure(record: &Record) -> Failure {
     }
     if is_platform(&record.header.plan) {
         return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
-            .with_hint(way_to_end(&record.header.plan, pid));
+            .with_hint(describe_end(&record.header.plan, pid));
     }
     let text =
-        format!("{id} ({}) belongs to process {pid}, which is running", shown::name(vm_name));
+        format!("{id} ({}) belongs to process {pid}, which is running", escape::name(vm_name));
     Failure::new(Exit::Host, text)
         .with_hint(format!("kill -INT {pid} ends that process, which reverts its placement first"))
 }
@@ -330,7 +332,7 @@ fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(),
         say(&format!("{id}: no step had been executed"));
         return Ok(());
     };
-    let name = shown::name(&journal.record().header.vm_name).into_owned();
+    let name = escape::name(&journal.record().header.vm_name).into_owned();
     let of_this_boot = journal.record().is_of_this_boot(host);
     let restarted = !of_this_boot?;
     let report = apply_session::undo(host, journal)?;
@@ -342,7 +344,7 @@ fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(),
         format!(
             "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
             count_noun(report.dropped, "step"),
-            agree(report.dropped, "is", "are")
+            select_verb(report.dropped, "is", "are")
         )
     } else {
         format!("{id} ({name}): {counts}")

@@ -7,7 +7,7 @@ use pinfold_model::text::count_noun;
 use pinfold_model::{Plan, Request, Role, VnodeKind};
 use pinfold_plan::command;
 use pinfold_plan::domain_file::Domain;
-use pinfold_vm::Found;
+use pinfold_vm::DiscoveredVm;
 
 use crate::{Exit, Failure, plans};
 
@@ -21,7 +21,7 @@ pub struct Vcpus {
 
 impl Vcpus {
     /// The vCPUs of a running machine.
-    pub fn from_found(found: &Found) -> Self {
+    pub fn from_found(found: &DiscoveredVm) -> Self {
         Self { ids: found.vcpu_ids(), most: found.max_vcpus }
     }
 
@@ -48,7 +48,7 @@ impl Vcpus {
     }
 
     /// The maximum number of vCPUs.
-    pub fn most(&self) -> u32 {
+    pub fn max_vcpus(&self) -> u32 {
         self.most
     }
 
@@ -98,7 +98,7 @@ impl Vcpus {
 
     /// Planning numbers vCPUs from 0: converts pins that name a vCPU to its index among the present
     /// ones.
-    pub fn count_pins(&self, request: &mut Request) -> Result<(), Failure> {
+    pub fn map_pins_to_indexes(&self, request: &mut Request) -> Result<(), Failure> {
         for pin in request.vnodes.iter_mut().flat_map(|vnode| &mut vnode.pins) {
             let number = pin.role.strip_prefix("vcpu(").and_then(|rest| rest.strip_suffix(')'));
             let Some(id) = number.and_then(|number| number.parse().ok()) else { continue };
@@ -112,7 +112,7 @@ impl Vcpus {
     }
 
     /// Renumbers the vCPUs of a plan from indexes to their numbers.
-    pub fn number(&self, plan: &mut Plan) {
+    pub fn renumber_vcpus(&self, plan: &mut Plan) {
         let threads = plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads);
         let vcpus = threads.filter(|thread| thread.role.is_vcpu());
         for (thread, id) in vcpus.zip(&self.ids) {

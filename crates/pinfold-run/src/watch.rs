@@ -14,7 +14,7 @@ use pinfold_apply::{
     Extent, Journal, JournalError, Journals, OnDrift, QuickCheck, Record, Roles, Target,
     WatchEvent, Watcher,
 };
-use pinfold_claims::Use;
+use pinfold_claims::CpuUsage;
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::count_noun;
@@ -29,19 +29,19 @@ use crate::message::say;
 use crate::metrics::{
     Counts, GapMetrics, GapThread, HostUse, MachineUse, Metrics, MetricsAddress, Page, Sampler,
 };
-use crate::newcomers::Newcomers;
-use crate::replan::Surroundings;
-use crate::rt_watchdog::{Guard, Supervision};
-use crate::run_monitor::{COMPARE_NS, DueCheck, EventReceiver, Rounds, TICK_NS};
+use crate::new_machines::NewMachines;
+use crate::replan::OtherOwners;
+use crate::rt_watchdog::{RtWatchdog, Supervision};
+use crate::run_monitor::{COMPARE_NS, CheckSchedule, DueCheck, EventReceiver, TICK_NS};
 use crate::target::{kept_since, threads_by_journal};
 use crate::watched::WatchedFile;
-use crate::{Exit, Failure, ended, host, interrupt, replan, top, undo};
+use crate::{Exit, Failure, ended_placements, host, interrupt, replan, top, undo};
 
 /// Timeout for a monitor, so that an instance that does not answer delays the others only shortly.
 const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Timeout for libvirt: less than the time without heartbeats after which real-time policies are
 /// removed.
-const KEEPER_NS: u64 = 2_000_000_000;
+const LIBVIRT_TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// Interval of comparing placements with the CPUs of other owners, which takes some milliseconds.
 const CLAIMS_NS: u64 = 30_000_000_000;
@@ -100,14 +100,14 @@ pub fn watch(
     on_event: &OnEvent<'_>,
 ) -> Result<(), Failure> {
     interrupt::install_with_reread()?;
-    let host = host::live_within(KEEPER_NS)?;
-    let _lock = state.lock("watch.lock")?.ok_or_else(another_runs)?;
+    let host = host::live_within(LIBVIRT_TIMEOUT_NS)?;
+    let _lock = state.lock("watch.lock")?.ok_or_else(already_running_failure)?;
     let journals = host::journals(state, &SystemClock)?;
     let mut metrics = Metrics::open(options.metrics)?;
-    let mut newcomers = options.domains.map(Newcomers::new);
+    let mut newcomers = options.domains.map(NewMachines::new);
     let mut watcher = WatcherState {
         host: &host,
-        around: Surroundings { journals: &journals, ignores_claims: options.ignores_claims },
+        around: OtherOwners { journals: &journals, ignores_claims: options.ignores_claims },
         supervision: Supervision { journals: &journals, program },
         tellers: Subscribers { sockets: options.sockets },
         only: options.only,
@@ -127,13 +127,13 @@ pub fn watch(
         gaps: options.gaps_over_ns.map(GapMetrics::start).transpose()?,
         newcomers_at: None,
     };
-    refuse_elsewhere(&host, &journals)?;
+    require_visible_threads(&host, &journals)?;
     let mut watched = WatchedFile::new(&host, state)?;
     watcher.find_placements()?;
     if let Some(only) = options.only
         && watcher.placements.is_empty()
     {
-        return Err(undo::unknown(only, has_active(&journals)?));
+        return Err(undo::unknown_placement_failure(only, has_active(&journals)?));
     }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
@@ -142,14 +142,14 @@ pub fn watch(
     while !interrupt::is_requested() {
         if interrupt::reread() {
             say("reloading all placements");
-            watcher.forget();
+            watcher.reset_placements();
         }
         if let Some(newcomers) = &mut newcomers {
             newcomers.check(&host, Session { state, program }, &journals)?;
             watcher.newcomers_at = Some(newcomers.next());
         }
         watcher.find_placements()?;
-        watcher.beat();
+        watcher.send_heartbeats();
         watcher.look();
         if let Err(error) = watched.update(watcher.placements.keys().cloned().collect()) {
             watcher.log_once(&Failure::from(error).to_string());
@@ -167,13 +167,13 @@ fn has_active(journals: &Journals<'_>) -> Result<bool, Failure> {
     Ok(list.iter().any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended())))
 }
 
-fn another_runs() -> Failure {
+fn already_running_failure() -> Failure {
     Failure::new(Exit::Host, "another `pinfold watch` is running on this state directory")
         .with_hint("stop it first, or let it reload all placements: kill -HUP")
 }
 
 /// The watcher does not start if it cannot see the threads of an active placement.
-fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
+fn require_visible_threads(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
     for summary in journals.list()? {
         if let Ok(Some(record)) = summary.record
             && !record.has_ended()
@@ -187,7 +187,7 @@ fn refuse_elsewhere(host: &LiveHost, journals: &Journals<'_>) -> Result<(), Fail
 /// The state of the watcher.
 struct WatcherState<'a> {
     host: &'a LiveHost,
-    around: Surroundings<'a, 'a>,
+    around: OtherOwners<'a, 'a>,
     supervision: Supervision<'a, 'a>,
     tellers: Subscribers<'a>,
     // The only placement or machine to watch.
@@ -196,7 +196,7 @@ struct WatcherState<'a> {
     on_event: &'a OnEvent<'a>,
     placements: BTreeMap<String, Placement>,
     // Watchdogs of placements that are about to be found again.
-    guards: BTreeMap<String, Guard>,
+    guards: BTreeMap<String, RtWatchdog>,
     reported: BTreeSet<String>,
     // Modification time of the journals' directory when all of them were read.
     mark: Option<u64>,
@@ -208,7 +208,7 @@ struct WatcherState<'a> {
     // When the placements are compared with the CPUs of other owners again.
     claims_at: u64,
     // How the CPUs of the host were used then.
-    pool: Option<Use>,
+    pool: Option<CpuUsage>,
     // Metrics are served.
     is_served: bool,
     speeds: Speeds<'a>,
@@ -231,13 +231,13 @@ struct Placement {
     // CPUs that another owner uses too, as reported.
     conflicts: Vec<Finding>,
     watcher: Watcher,
-    guard: Option<Guard>,
+    guard: Option<RtWatchdog>,
     // True if no placement has a guard.
     may_wait: bool,
     counts: Counts,
     sampler: Sampler,
     trouble: Option<String>,
-    rounds: Rounds,
+    rounds: CheckSchedule,
     // Number of full checks of its threads.
     looks: u64,
     // When it was last found as planned (seconds since 1970).
@@ -254,7 +254,7 @@ struct Placement {
 struct Watched {
     plan: Plan,
     watcher: Watcher,
-    guard: Option<Guard>,
+    guard: Option<RtWatchdog>,
 }
 
 /// What happens with a placement.
@@ -265,7 +265,7 @@ enum PlacementAction {
 }
 
 impl WatcherState<'_> {
-    fn forget(&mut self) {
+    fn reset_placements(&mut self) {
         for (id, placement) in std::mem::take(&mut self.placements) {
             self.guards.extend(placement.guard.map(|guard| (id, guard)));
         }
@@ -283,7 +283,7 @@ impl WatcherState<'_> {
         let mut all = true;
         for summary in self.supervision.journals.list()? {
             match summary.record {
-                Ok(Some(record)) if !record.has_ended() => self.take_up(&record),
+                Ok(Some(record)) if !record.has_ended() => self.start_watching(&record),
                 Ok(Some(_)) => {}
                 // It is just being created.
                 Ok(None) => all = false,
@@ -299,7 +299,7 @@ impl WatcherState<'_> {
         Ok(())
     }
 
-    fn take_up(&mut self, record: &Record) {
+    fn start_watching(&mut self, record: &Record) {
         let header = &record.header;
         let begun = (header.created_unix_s, record.last_supervisor());
         match self.placements.get(&header.id) {
@@ -330,7 +330,7 @@ impl WatcherState<'_> {
             Ok(Watched { plan, watcher, guard }) => {
                 let (id, vm) = (header.id.clone(), header.vm_name.clone());
                 let counts = Counts { id: id.clone(), vm, ..Counts::default() };
-                let rounds = Rounds::new(SystemClock.now_ns());
+                let rounds = CheckSchedule::new(SystemClock.now_ns());
                 let right_unix_s = SystemClock.unix_seconds();
                 let placement = Placement {
                     begun,
@@ -382,13 +382,13 @@ impl WatcherState<'_> {
         let watcher = watcher.on_drift(self.on_drift);
         let guard = self.guards.remove(&header.id);
         let guard = guard.or_else(|| {
-            Guard::after(record.last_supervisor(), self.supervision, &plan, &header.id)
+            RtWatchdog::after(record.last_supervisor(), self.supervision, &plan, &header.id)
         });
         Ok(Watched { plan, watcher, guard })
     }
 
     /// Sends heartbeats to the watchdogs, before anything is corrected.
-    fn beat(&mut self) {
+    fn send_heartbeats(&mut self) {
         let now = SystemClock.now_ns();
         let mut troubles = Vec::new();
         for (id, placement) in &mut self.placements {
@@ -435,7 +435,8 @@ impl WatcherState<'_> {
         }
         over.iter().for_each(|id| self.end(id));
         if !over.is_empty()
-            && let Err(failure) = ended::clear_up_in(self.host, self.supervision.journals)
+            && let Err(failure) =
+                ended_placements::clear_up_in(self.host, self.supervision.journals)
         {
             self.log_once(&failure.to_string());
         }
@@ -516,7 +517,7 @@ impl WatcherState<'_> {
         }
         let beats = self.placements.values().filter_map(|placement| placement.guard.as_ref());
         let looks = self.placements.values().map(|placement| placement.rounds.next());
-        let next = looks.chain(beats.map(Guard::next));
+        let next = looks.chain(beats.map(RtWatchdog::next));
         let pause = if self.is_unsettled { TICK_NS } else { COMPARE_NS };
         let idle = SystemClock.now_ns().saturating_add(pause);
         let claims = Some(self.claims_at).filter(|_| self.needs_claims());
@@ -569,7 +570,7 @@ impl Placement {
     fn look(
         &mut self,
         host: &LiveHost,
-        around: Surroundings<'_, '_>,
+        around: OtherOwners<'_, '_>,
         id: &str,
         tellers: &mut Subscribers<'_>,
     ) -> Result<(PlacementAction, Vec<WatchEvent>), String> {
@@ -579,12 +580,12 @@ impl Placement {
         let glance = match due {
             DueCheck::Look => QuickCheck::Look,
             DueCheck::Glance(extent) => {
-                self.watcher.glance(host, extent).map_err(|error| describe(&error))?
+                self.watcher.quick_check(host, extent).map_err(|error| describe(&error))?
             }
         };
         match glance {
             QuickCheck::Quiet
-                if !self.is_replan_due(now) && !self.finds_cpus(host, around, id, due) =>
+                if !self.is_replan_due(now) && !self.has_free_cpus(host, around, id, due) =>
             {
                 if due != DueCheck::Glance(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
@@ -610,7 +611,7 @@ impl Placement {
             return nothing(PlacementAction::Watched);
         }
         self.looks += 1;
-        let put = self.watcher.put_right(host, &mut journal, tellers);
+        let put = self.watcher.repair_drift(host, &mut journal, tellers);
         let mut events = put.map_err(|error| describe(&error))?;
         let is_due = glance == QuickCheck::Quiet || self.is_replan_due(SystemClock.now_ns());
         if is_due && !events.contains(&WatchEvent::Ended) {
@@ -640,10 +641,10 @@ impl Placement {
 
     /// True if a vCPU that shares a CPU could have one of its own; searched when masks are compared
     /// or a placement came or went.
-    fn finds_cpus(
+    fn has_free_cpus(
         &mut self,
         host: &LiveHost,
-        around: Surroundings<'_, '_>,
+        around: OtherOwners<'_, '_>,
         id: &str,
         due: DueCheck,
     ) -> bool {
@@ -658,7 +659,7 @@ impl Placement {
     fn replan(
         &mut self,
         host: &LiveHost,
-        around: Surroundings<'_, '_>,
+        around: OtherOwners<'_, '_>,
         journal: &mut Journal<'_>,
     ) -> Vec<WatchEvent> {
         let (plan, watcher) = (&mut self.plan, &mut self.watcher);

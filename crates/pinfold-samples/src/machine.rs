@@ -133,7 +133,7 @@ impl Machine {
 
     /// Makes it a guest of this hypervisor.
     #[must_use]
-    pub fn inside(mut self, hypervisor: &str) -> Self {
+    pub fn with_hypervisor(mut self, hypervisor: &str) -> Self {
         self.hypervisor = Some(hypervisor.to_owned());
         self
     }
@@ -168,7 +168,7 @@ impl Machine {
 
     /// Removes L3 caches and NUMA nodes, which some sources do not report.
     #[must_use]
-    pub fn bare(mut self) -> Self {
+    pub fn without_l3_and_nodes(mut self) -> Self {
         for row in &mut self.rows {
             row.l3 = None;
             row.node = None;

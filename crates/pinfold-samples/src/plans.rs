@@ -37,7 +37,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 /// A name or a sentence that is printed.
 fn any_line() -> impl Strategy<Value = String> {
-    any_text().prop_map(|text| pinfold_model::shown::name(&text).into_owned())
+    any_text().prop_map(|text| pinfold_model::escape::name(&text).into_owned())
 }
 
 fn any_pus() -> impl Strategy<Value = CpuSet> {

@@ -1,8 +1,8 @@
 //! Requests: the usual ones, and random ones with random machines.
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, PuId, Request,
-    SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
+    CpuSet, Device, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, NodeId, PuId,
+    Request, SmtRequest, Speed, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use proptest::prelude::{Just, Strategy, any, prop, prop_oneof};
 
@@ -70,8 +70,9 @@ fn any_machine() -> impl Strategy<Value = Machine> {
         },
     );
     let hybrid = (1_u32..5, 1_u32..9).prop_map(|(p, e)| Machine::hybrid(p, e));
-    let bare = (1_u32..5, 1_u32..3)
-        .prop_map(|(cores, threads)| number_cpus([1, 1, 1, cores, threads], 1).bare());
+    let bare = (1_u32..5, 1_u32..3).prop_map(|(cores, threads)| {
+        number_cpus([1, 1, 1, cores, threads], 1).without_l3_and_nodes()
+    });
     prop_oneof![6 => regular, 2 => hybrid, 1 => bare]
 }
 
@@ -155,9 +156,9 @@ fn any_vnode() -> impl Strategy<Value = VnodeRequest> {
 pub fn any_requests() -> impl Strategy<Value = Request> {
     let free = prop_oneof![
         4 => Just(None),
-        1 => (1_u32..4).prop_map(|count| Some(Free::Pus(count))),
-        1 => (1_u32..50).prop_map(|percent| Some(Free::Percent(percent))),
-        1 => any_set(8).prop_map(|list| Some(Free::These(set(&list)))),
+        1 => (1_u32..4).prop_map(|count| Some(FreeCpus::Pus(count))),
+        1 => (1_u32..50).prop_map(|percent| Some(FreeCpus::Percent(percent))),
+        1 => any_set(8).prop_map(|list| Some(FreeCpus::These(set(&list)))),
     ];
     let pin_request = prop_oneof![
         6 => Just(EmulatorRequest::Usual),

@@ -14,7 +14,7 @@ use super::machine::freezer::FreezerV1;
 use super::machine::resctrl::Resctrl;
 use super::machine::unified::Unified;
 use super::machine::{Machine, TaskGroups, real_time};
-use super::{Knob, SimHost, SimTask};
+use super::{SimHost, SimTask, WriteRule};
 
 /// PID of Pinfold itself on a simulated machine.
 const OWN: u32 = 100;
@@ -28,7 +28,7 @@ pub struct SimBuilder {
     online: Option<CpuSet>,
     nodes: u32,
     tree: SnapshotHost,
-    knobs: Vec<(String, Knob, String)>,
+    knobs: Vec<(String, WriteRule, String)>,
     groups: Vec<(String, Cpuset)>,
     tasks: Vec<SimTask>,
     forgets_masks: bool,
@@ -117,7 +117,7 @@ impl SimBuilder {
 
     /// Adds a writable file.
     #[must_use]
-    pub fn knob(mut self, path: &str, knob: Knob, content: &str) -> Self {
+    pub fn writable_file(mut self, path: &str, knob: WriteRule, content: &str) -> Self {
         self.knobs.push((path.to_owned(), knob, content.to_owned()));
         self
     }
@@ -135,7 +135,11 @@ impl SimBuilder {
                 Shape::Text | Shape::Choice | Shape::Rounded | Shape::Integer => kernel.usual,
             };
             for (path, _) in tunable.files(&value, &all) {
-                self = self.knob(&path, Knob::from_kernel(kernel), &format!("{usual}\n"));
+                self = self.writable_file(
+                    &path,
+                    WriteRule::from_kernel(kernel),
+                    &format!("{usual}\n"),
+                );
             }
         }
         self.hotplug()
@@ -184,8 +188,10 @@ impl SimBuilder {
             put("cpuinfo_max_freq", most.to_string());
             put("scaling_available_frequencies", words.join(" "));
             put("scaling_available_governors", "performance userspace schedutil".to_owned());
-            let governor = (path("scaling_governor"), Knob::Governor, "performance\n".to_owned());
-            let speed = (path("scaling_setspeed"), Knob::Frequency, "<unsupported>\n".to_owned());
+            let governor =
+                (path("scaling_governor"), WriteRule::Governor, "performance\n".to_owned());
+            let speed =
+                (path("scaling_setspeed"), WriteRule::Frequency, "<unsupported>\n".to_owned());
             self.knobs.extend([governor, speed]);
         }
         self
@@ -201,7 +207,7 @@ impl SimBuilder {
 
     /// Simulates a kernel before 6.2: cgroup moves and cpuset changes reset affinity masks.
     #[must_use]
-    pub fn forgets_masks(mut self) -> Self {
+    pub fn resets_affinity(mut self) -> Self {
         self.forgets_masks = true;
         self
     }
@@ -226,11 +232,11 @@ impl SimBuilder {
     #[must_use]
     pub fn hotplug(mut self) -> Self {
         for pu in CpuSet::first_n(self.pus).iter().skip(1) {
-            self.knobs.push((paths::cpu_is_online(pu), Knob::Online(pu), "1\n".to_owned()));
+            self.knobs.push((paths::cpu_is_online(pu), WriteRule::Online(pu), "1\n".to_owned()));
         }
         let cores = self.cores();
         if self.threads_per_core > 1 {
-            self.knobs.push((paths::smt_control(), Knob::Smt(cores), "on\n".to_owned()));
+            self.knobs.push((paths::smt_control(), WriteRule::Smt(cores), "on\n".to_owned()));
         }
         self
     }
@@ -358,8 +364,8 @@ fn hierarchy(mount: &str, id: u32, controllers: &[&'static str], root: Group) ->
     }
 }
 
-fn integer(path: String, value: &str) -> (String, Knob, String) {
-    (path, Knob::Integer, format!("{value}\n"))
+fn integer(path: String, value: &str) -> (String, WriteRule, String) {
+    (path, WriteRule::Integer, format!("{value}\n"))
 }
 
 fn list(pus: &CpuSet) -> String {

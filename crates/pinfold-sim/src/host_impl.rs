@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::process::Signaled;
 use pinfold_host::{Host, HostError, HostMut, Writable, paths};
-use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, SettingsFile, TaskId, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
@@ -209,7 +209,7 @@ impl Host for SimHost {
         .map_err(|errno| setting_fault(setting, errno))
     }
 
-    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         self.ask(&format!("setting_files {setting}"), |machine| machine.kept_files(setting))
             .map_err(|errno| setting_fault(setting, errno))
     }
@@ -297,7 +297,11 @@ impl HostMut for SimHost {
         .map_err(|errno| setting_fault(setting, errno))
     }
 
-    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+    fn put_setting_files(
+        &self,
+        setting: &Setting,
+        files: &[SettingsFile],
+    ) -> Result<bool, HostError> {
         let mut differed = false;
         self.alter(format!("put_setting_files {setting}"), |machine| {
             differed = machine.put_kept_files(setting, files)?;

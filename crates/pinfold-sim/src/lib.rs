@@ -13,7 +13,6 @@
 mod build;
 mod host;
 mod host_impl;
-mod knob;
 mod machine;
 mod machines;
 mod parse;
@@ -22,9 +21,10 @@ mod setting_backend;
 mod task;
 #[cfg(test)]
 mod tests;
+mod write_rule;
 
 pub use build::SimBuilder;
 pub use host::SimHost;
-pub use knob::Knob;
 pub use machine::cgroup::CgroupVersion;
 pub use task::{SimPages, SimTask};
+pub use write_rule::WriteRule;

@@ -11,7 +11,7 @@ use pinfold_host::{Host as _, SnapshotHost, paths};
 use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
-use super::{Knob, SimTask, parse};
+use super::{SimTask, WriteRule, parse};
 use cgroup::{CgroupVersion, Hierarchy, parent};
 use resctrl::Resctrl;
 
@@ -60,7 +60,7 @@ pub(super) struct Machine {
     /// Index of the hierarchy with cpuset.
     pub(super) cpuset_index: usize,
     pub(super) tree: SnapshotHost,
-    pub(super) knobs: BTreeMap<String, Knob>,
+    pub(super) knobs: BTreeMap<String, WriteRule>,
     /// Simulates a kernel before 6.2.
     pub(super) forgets_masks: bool,
     /// Simulates Linux 7.0 or later: in v2, a group with tasks may clear its sets.
@@ -303,7 +303,7 @@ impl Machine {
         self.online = online.intersection(&self.possible);
         self.show_topology();
         for (path, knob) in &self.knobs {
-            if let Knob::Online(pu) = knob {
+            if let WriteRule::Online(pu) = knob {
                 let shown = u8::from(self.online.contains(*pu));
                 self.tree.insert_file(path, format!("{shown}\n"));
             }
@@ -391,8 +391,8 @@ impl Machine {
     }
 
     /// Content of a cpufreq file after this text was written to it.
-    fn cpufreq(&self, path: &str, knob: Knob, text: &str) -> Result<String, Errno> {
-        let taken = if knob == Knob::Governor {
+    fn cpufreq(&self, path: &str, knob: WriteRule, text: &str) -> Result<String, Errno> {
+        let taken = if knob == WriteRule::Governor {
             let known = self.read_sibling(path, "scaling_available_governors");
             known.split_whitespace().any(|word| word == text)
         } else {
@@ -422,7 +422,7 @@ impl Machine {
         }
         let bits = self.possible_bits();
         let shown = match knob {
-            Knob::Online(pu) => {
+            WriteRule::Online(pu) => {
                 let mut set = self.online.clone();
                 match text.trim() {
                     "0" if set.len() == 1 && set.contains(pu) => return Err(Errno::BUSY),
@@ -433,7 +433,7 @@ impl Machine {
                 self.set_online(&set);
                 format!("{}\n", text.trim())
             }
-            Knob::Smt(cores) => {
+            WriteRule::Smt(cores) => {
                 let set = match text.trim() {
                     "on" => self.possible.clone(),
                     "off" => self.online.intersection(&CpuSet::first_n(cores)),
@@ -442,15 +442,17 @@ impl Machine {
                 self.set_online(&set);
                 format!("{}\n", text.trim())
             }
-            Knob::Text => text.to_owned(),
-            Knob::Integer => format!("{}\n", parse::signed(text.trim())?),
-            Knob::Mask => format!("{}\n", self.require_online(parse::mask(text, bits)?)?.to_mask()),
-            Knob::List => format!("{}\n", self.require_online(parse::list(text, bits)?)?),
-            Knob::Managed => return Err(Errno::IO),
-            Knob::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
-            Knob::Governor | Knob::Frequency => self.cpufreq(&path, knob, text.trim())?,
-            Knob::Steps(step) => format!("{}\n", parse::unsigned(text.trim())? / step * step),
-            Knob::Pool(most) => format!("{}\n", parse::unsigned(text.trim())?.min(most)),
+            WriteRule::Text => text.to_owned(),
+            WriteRule::Integer => format!("{}\n", parse::signed(text.trim())?),
+            WriteRule::Mask => {
+                format!("{}\n", self.require_online(parse::mask(text, bits)?)?.to_mask())
+            }
+            WriteRule::List => format!("{}\n", self.require_online(parse::list(text, bits)?)?),
+            WriteRule::Managed => return Err(Errno::IO),
+            WriteRule::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
+            WriteRule::Governor | WriteRule::Frequency => self.cpufreq(&path, knob, text.trim())?,
+            WriteRule::Steps(step) => format!("{}\n", parse::unsigned(text.trim())? / step * step),
+            WriteRule::Pool(most) => format!("{}\n", parse::unsigned(text.trim())?.min(most)),
         };
         let content = self.tree.file_mut(&path)?;
         *content = shown.into_bytes();

@@ -8,7 +8,7 @@
 //! case.
 
 use pinfold_host::paths;
-use pinfold_model::{CpuSet, Keeper, KeptFile, Lifetime, Setting, Tid};
+use pinfold_model::{CpuSet, Lifetime, Setting, SettingManager, SettingsFile, Tid};
 use rustix::io::Errno;
 
 use super::SimHost;
@@ -16,7 +16,7 @@ use super::machine::{Machine, SimSetting};
 
 impl SimHost {
     /// Makes libvirt manage this setting of a domain, which affects these threads.
-    pub fn keep_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
+    pub fn add_libvirt_pin(&self, setting: Setting, value: Option<&str>, tasks: &[Tid]) {
         let value = value.map(str::to_owned);
         let kept =
             SimSetting { value, tasks: tasks.to_vec(), file: None, unit: None, drop_in: None };
@@ -25,7 +25,7 @@ impl SimHost {
 
     /// Makes systemd manage this list of a unit and write it to the cgroup file `file`. `unit` is
     /// the list in the unit file, if any.
-    pub fn keep_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
+    pub fn add_systemd_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
         let unit = unit.map(str::to_owned);
         let file = Some(file.to_owned());
         let kept = SimSetting { value: unit.clone(), tasks: Vec::new(), file, unit, drop_in: None };
@@ -50,7 +50,7 @@ impl Machine {
         let running = setting.lifetime == Lifetime::Running;
         let mut drop_in = kept.drop_in.clone();
         let new = match &setting.keeper {
-            Keeper::Libvirt { .. } if running => {
+            SettingManager::Libvirt { .. } if running => {
                 let pus = pus.unwrap_or_else(|| self.online.clone());
                 for tid in &kept.tasks {
                     match self.set_affinity(*tid, &pus) {
@@ -60,9 +60,9 @@ impl Machine {
                 }
                 Some(pus.to_string())
             }
-            Keeper::LibvirtStatus { .. } => return Err(Errno::ACCESS),
-            Keeper::Libvirt { .. } => pus.map(|pus| pus.to_string()),
-            Keeper::Systemd => {
+            SettingManager::LibvirtStatus { .. } => return Err(Errno::ACCESS),
+            SettingManager::Libvirt { .. } => pus.map(|pus| pus.to_string()),
+            SettingManager::Systemd => {
                 if let (Some(pus), Some(file)) = (&pus, &kept.file) {
                     self.write_any(file, pus.to_string().as_bytes())?;
                 }
@@ -75,20 +75,20 @@ impl Machine {
     }
 
     /// The drop-in in which systemd stores a setting.
-    pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, Errno> {
+    pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, Errno> {
         let kept = self.settings.get(setting).ok_or(Errno::NOENT)?;
         if kept.file.is_none() {
             return Ok(Vec::new());
         }
         let [path, _] = paths::systemd_drop_ins(&setting.object, &setting.key, setting.lifetime);
-        Ok(vec![KeptFile { path, content: kept.drop_in.clone().map(String::into_bytes) }])
+        Ok(vec![SettingsFile { path, content: kept.drop_in.clone().map(String::into_bytes) }])
     }
 
     /// Writes or removes the drop-in and reloads the units; true if it differed.
     pub(super) fn put_kept_files(
         &mut self,
         setting: &Setting,
-        files: &[KeptFile],
+        files: &[SettingsFile],
     ) -> Result<bool, Errno> {
         let Some(now) = self.kept_files(setting)?.pop() else { return Ok(false) };
         let Some(then) = files.iter().find(|file| file.path == now.path) else { return Ok(false) };

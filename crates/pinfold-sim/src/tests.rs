@@ -54,7 +54,7 @@ fn affinity_is_what_was_asked_within_the_cpuset() {
 fn what_was_asked_outlives_a_narrower_cpuset_since_linux_6_2() {
     for version in [CgroupVersion::V1, CgroupVersion::V2] {
         check(SimHost::builder(version, 8), "4-5", "2-5");
-        check(SimHost::builder(version, 8).forgets_masks(), "4-7", "0-7");
+        check(SimHost::builder(version, 8).resets_affinity(), "4-7", "0-7");
     }
 }
 
@@ -113,9 +113,9 @@ fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> Policy {
 #[test]
 fn knobs_take_what_their_kind_takes() {
     let sim = SimHost::builder(CgroupVersion::V1, 8)
-        .knob("/proc/irq/default_smp_affinity", Knob::Mask, "ff\n")
-        .knob("/proc/irq/5/smp_affinity_list", Knob::List, "0-7\n")
-        .knob("/sys/kernel/mm/ksm/run", Knob::Text, "0\n")
+        .writable_file("/proc/irq/default_smp_affinity", WriteRule::Mask, "ff\n")
+        .writable_file("/proc/irq/5/smp_affinity_list", WriteRule::List, "0-7\n")
+        .writable_file("/sys/kernel/mm/ksm/run", WriteRule::Text, "0\n")
         .file("/sys/block/x/size", "8\n")
         .build();
     let check = |path: &str, value: &str, expected: i32, shown: &str| {

@@ -45,14 +45,14 @@ impl Capacity {
     }
 
     /// Share of all windows that was left out, 0 to 1.
-    pub fn left_out(&self) -> f64 {
+    pub fn excluded_share(&self) -> f64 {
         self.disturbed as f64 / (self.windows as f64 + self.disturbed as f64)
     }
 
     /// True if too many windows were disturbed for a verdict.
     #[must_use]
     pub fn is_contended(&self) -> bool {
-        self.left_out() > CONTENDED_SHARE
+        self.excluded_share() > CONTENDED_SHARE
     }
 }
 

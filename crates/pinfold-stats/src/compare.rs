@@ -12,7 +12,7 @@
 //! for a contended machine, or without a steady state, or on a largest sample if one side was
 //! observed for longer.
 
-mod aspect;
+mod compared_statistic;
 #[cfg(test)]
 mod tests;
 
@@ -23,13 +23,13 @@ use std::fmt;
 use pinfold_model::text::count_noun;
 use pinfold_model::{Family, Figure, Unit, natural_labels};
 
-use self::aspect::{Both, aspects};
+use self::compared_statistic::{PairedValues, aspects};
 use crate::{
     Block, CONTENDED_SHARE, Direction, Evidence, Interval, Rule, SteadyState, Verdict,
     blocks_needed, holm, median, ratio_interval, sign_flip, steady,
 };
 
-pub use self::aspect::Aspect;
+pub use self::compared_statistic::ComparedStatistic;
 
 /// The probability of a false better or worse among all rows.
 pub const ALPHA: f64 = 0.05;
@@ -152,7 +152,7 @@ pub struct Row {
     /// Unit of the values.
     pub unit: Unit,
     /// The statistic that is compared.
-    pub aspect: Aspect,
+    pub aspect: ComparedStatistic,
     /// Values below this are not distinguishable from zero, and were raised to it.
     pub floor: Option<f64>,
     /// Median over the first side's blocks.
@@ -277,8 +277,8 @@ fn judge(mut drafts: Vec<Draft>, blocks: u32, unmatched: Vec<String>) -> Compari
     Comparison { blocks, needed, rows, unmatched }
 }
 
-fn draft(key: &Key, aspect: Aspect, one: &Population, other: &Population) -> Draft {
-    let both = Both::new(key, aspect, one, other);
+fn draft(key: &Key, aspect: ComparedStatistic, one: &Population, other: &Population) -> Draft {
+    let both = PairedValues::new(key, aspect, one, other);
     let missing = match (lacking(&both.raised.0), lacking(&both.raised.1)) {
         (true, _) => Some(Side::First),
         (false, true) => Some(Side::Second),

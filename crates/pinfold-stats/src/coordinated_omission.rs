@@ -35,7 +35,7 @@ impl RandomArrival {
     }
 
     /// P(wait > `wait_ns`).
-    pub fn beyond(&self, wait_ns: f64) -> f64 {
+    pub fn exceedance_probability(&self, wait_ns: f64) -> f64 {
         let first = self.gaps.partition_point(|&gap| gap <= wait_ns);
         let longer = (self.gaps.len() - first) as f64;
         ((self.sums[first] - longer * wait_ns) / self.observed_ns).clamp(0.0, 1.0)
@@ -43,8 +43,8 @@ impl RandomArrival {
 
     /// Share of the time in stalls: the probability that an arrival waits at all.
     #[must_use]
-    pub fn taken_share(&self) -> f64 {
-        self.beyond(0.0)
+    pub fn wait_probability(&self) -> f64 {
+        self.exceedance_probability(0.0)
     }
 
     /// Mean wait (ns) over all arrivals, including those that do not wait.
@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn arrivals_meet_long_gaps_more_often() {
         let arrivals = RandomArrival::new(vec![1e6, 10e6, 1e6], SECOND).unwrap();
-        close(arrivals.taken_share(), 0.012);
-        close(arrivals.beyond(1e6), 0.009);
-        close(arrivals.beyond(9e6), 0.001);
-        close(arrivals.beyond(10e6), 0.0);
+        close(arrivals.wait_probability(), 0.012);
+        close(arrivals.exceedance_probability(1e6), 0.009);
+        close(arrivals.exceedance_probability(9e6), 0.001);
+        close(arrivals.exceedance_probability(10e6), 0.0);
         close(arrivals.mean_ns(), (100e12 + 2e12) / 2e9);
         close(arrivals.max_ns(), 10e6);
     }
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn nothing_taken_and_nothing_observed() {
         let quiet = RandomArrival::new(Vec::new(), SECOND).unwrap();
-        assert_eq!((quiet.max_ns(), quiet.mean_ns(), quiet.taken_share()), (0.0, 0.0, 0.0));
+        assert_eq!((quiet.max_ns(), quiet.mean_ns(), quiet.wait_probability()), (0.0, 0.0, 0.0));
         assert_eq!(RandomArrival::new(vec![1.0], 0), None);
         assert_eq!(RandomArrival::new(vec![2.0], 1), None);
         assert_eq!(RandomArrival::new(vec![f64::NAN], SECOND), None);
         assert_eq!(RandomArrival::new(vec![-1.0], SECOND), None);
         // Stalled all the time: half of the arrivals wait for more than half of it.
-        close(RandomArrival::new(vec![1e9], SECOND).unwrap().beyond(0.5e9), 0.5);
+        close(RandomArrival::new(vec![1e9], SECOND).unwrap().exceedance_probability(0.5e9), 0.5);
     }
 
     proptest! {
@@ -102,7 +102,7 @@ mod tests {
         ) {
             let arrivals = RandomArrival::new(gaps.clone(), 50_000_000).unwrap();
             let expected = gaps.iter().map(|gap| (gap - wait).max(0.0)).sum::<f64>() / 50e6;
-            prop_assert!((arrivals.beyond(wait) - expected).abs() < 1e-9);
+            prop_assert!((arrivals.exceedance_probability(wait) - expected).abs() < 1e-9);
         }
     }
 }

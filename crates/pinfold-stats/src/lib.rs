@@ -36,9 +36,9 @@ pub use bootstrap::{
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
-pub use prediction::{ratio_of_next, ratio_of_other};
+pub use prediction::{predict_further_ratio, predict_next_ratio};
 pub use quantile::{median, quantile, quantile_sorted};
-pub use race::{Loss, ParticipantResults, RaceRule, RaceTest, residuals};
+pub use race::{Elimination, ParticipantResults, RaceRule, RaceTest, residuals};
 pub use sign_flip::{
     EXACT_BLOCKS, LEAST_BLOCKS, MONTE_CARLO_DRAWS, blocks_needed, holm, sign_flip,
     sign_flip_blocks, smallest_p,

@@ -10,7 +10,7 @@ use crate::{median, student_tail};
 ///
 /// `None` with fewer than two samples on a side, or with one that is not above zero.
 #[must_use]
-pub fn ratio_of_next(theirs: &[f64], ours: &[f64], probability: f64) -> Option<Interval> {
+pub fn predict_next_ratio(theirs: &[f64], ours: &[f64], probability: f64) -> Option<Interval> {
     let (their_logs, our_logs) = (logs(theirs)?, logs(ours)?);
     let middle = median(&their_logs)? - median(&our_logs)?;
     let variance = next_variance(&their_logs) + next_variance(&our_logs);
@@ -23,7 +23,7 @@ pub fn ratio_of_next(theirs: &[f64], ours: &[f64], probability: f64) -> Option<I
 ///
 /// `None` with fewer than two ratios, or with one that is not above zero.
 #[must_use]
-pub fn ratio_of_other(ratios: &[f64], probability: f64) -> Option<Interval> {
+pub fn predict_further_ratio(ratios: &[f64], probability: f64) -> Option<Interval> {
     let logs = logs(ratios)?;
     let half = next_variance(&logs).sqrt() * student_quantile(probability, logs.len() - 1);
     Some(around(mean(&logs), half))
@@ -80,16 +80,16 @@ mod tests {
     #[test]
     fn intervals_agree_with_the_formula() {
         // Logarithms 0, 1, 2: mean 1, variance 1, times 4/3; t(0.9, 2) is 2.9200.
-        let found = ratio_of_other(&[1.0, 1_f64.exp(), 2_f64.exp()], 0.9).unwrap();
+        let found = predict_further_ratio(&[1.0, 1_f64.exp(), 2_f64.exp()], 0.9).unwrap();
         let half = 2.92 * (4_f64 / 3.0).sqrt();
         assert!((found.ratio.ln() - 1.0).abs() < 1e-12);
         assert!((found.low.ln() - (1.0 - half)).abs() < 1e-3, "{found:?}");
         assert!((found.high.ln() - (1.0 + half)).abs() < 1e-3, "{found:?}");
-        let even = ratio_of_next(&[4.0, 4.0, 4.0], &[8.0, 8.0], 0.9).unwrap();
+        let even = predict_next_ratio(&[4.0, 4.0, 4.0], &[8.0, 8.0], 0.9).unwrap();
         assert!((even.ratio - 0.5).abs() < 1e-12 && (even.high - even.low).abs() < 1e-12);
         for bad in [vec![], vec![1.0], vec![1.0, 0.0], vec![1.0, f64::NAN]] {
-            assert_eq!(ratio_of_other(&bad, 0.9), None);
-            assert_eq!(ratio_of_next(&[1.0, 2.0], &bad, 0.9), None);
+            assert_eq!(predict_further_ratio(&bad, 0.9), None);
+            assert_eq!(predict_next_ratio(&[1.0, 2.0], &bad, 0.9), None);
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
                 *ratio = ((sum - 6.0) / 10.0).exp();
             }
             let [known @ .., next] = &ratios;
-            inside += u32::from(ratio_of_other(known, 0.9).unwrap().contains(*next));
+            inside += u32::from(predict_further_ratio(known, 0.9).unwrap().contains(*next));
         }
         assert!((1740..=1860).contains(&inside), "{inside} of 2000");
     }

@@ -79,7 +79,7 @@ impl RaceTest {
 
 /// A candidate that cannot be the best any more.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Loss {
+pub struct Elimination {
     /// Index of its lane.
     pub lane: usize,
     /// Median ratio of its value to the leader's, above 1 if it is worse.
@@ -118,7 +118,11 @@ impl RaceRule {
     }
 
     /// The candidates that are dropped after a block, given the leader, in the order of the lanes.
-    pub fn look(&self, lanes: &[ParticipantResults], leader: usize) -> Vec<Loss> {
+    pub fn find_eliminations(
+        &self,
+        lanes: &[ParticipantResults],
+        leader: usize,
+    ) -> Vec<Elimination> {
         let rivals = u32::try_from(lanes.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let blocks = u32::try_from(lanes[leader].blocks.len()).unwrap_or(u32::MAX);
         let others = (0..lanes.len()).filter(|&lane| lane != leader && lanes[lane].may_go);
@@ -127,12 +131,14 @@ impl RaceRule {
                 let pair = differences(&lanes[lane], &lanes[leader]);
                 let by = |test, p, level| (p <= level).then_some((test, p, level));
                 let level = self.spread_level(blocks, rivals);
-                let (test, p, level) = by(RaceTest::Spread, self.p(lanes, lane, leader)?, level)
-                    .or_else(|| {
-                        let level = self.exact_level(blocks, rivals);
-                        by(RaceTest::Exact, exact_p(&self.shift(&pair), level), level)
-                    })?;
-                Some(Loss { lane, ratio: median(&pair)?.exp(), test, p, level })
+                let (test, p, level) =
+                    by(RaceTest::Spread, self.p_value(lanes, lane, leader)?, level).or_else(
+                        || {
+                            let level = self.exact_level(blocks, rivals);
+                            by(RaceTest::Exact, exact_p(&self.shift(&pair), level), level)
+                        },
+                    )?;
+                Some(Elimination { lane, ratio: median(&pair)?.exp(), test, p, level })
             })
             .collect()
     }
@@ -140,7 +146,7 @@ impl RaceRule {
     /// One-sided p-value of "it is better than the leader by more than the margin", with the
     /// residual variance of all candidates and without correction; `None` with fewer than two
     /// blocks.
-    pub fn p(&self, lanes: &[ParticipantResults], lane: usize, leader: usize) -> Option<f64> {
+    pub fn p_value(&self, lanes: &[ParticipantResults], lane: usize, leader: usize) -> Option<f64> {
         let pair = differences(&lanes[lane], &lanes[leader]);
         if pair.len() < 2 {
             return None;

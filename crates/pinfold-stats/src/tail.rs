@@ -100,7 +100,7 @@ pub fn gap_curve(gaps: &[f64], observed_ns: u64, floor_ns: f64, points: usize) -
         .map(|step| {
             let exact = floor_ns * ratio.powf(step as f64 / last as f64);
             let wait_ns = if step == last { longest } else { exact };
-            GapPoint { wait_ns, arrival_probability: arrivals.beyond(wait_ns) }
+            GapPoint { wait_ns, arrival_probability: arrivals.exceedance_probability(wait_ns) }
         })
         .collect()
 }

@@ -6,7 +6,7 @@
 //!   that side of 1, because a verdict that contradicts its own interval is not credible;
 //! - *unknown* otherwise: the blocks do not decide it.
 
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use std::fmt;
 
 use super::bootstrap::Interval;
@@ -120,7 +120,7 @@ impl fmt::Display for Verdict {
                 write!(f, "unknown: {}, {need} needed", count_noun(*have, "block"))
             }
             Verdict::Unknown { have, .. } => {
-                let verb = agree(*have, "does", "do");
+                let verb = select_verb(*have, "does", "do");
                 write!(f, "unknown: {} {verb} not settle it", count_noun(*have, "block"))
             }
             Verdict::Better | Verdict::Same | Verdict::Worse => f.write_str(self.word()),

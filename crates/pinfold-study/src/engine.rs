@@ -63,7 +63,7 @@ impl TrialError {
 
 /// Whether the run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Continue with the next trial.
     GoOn,
     /// Stop: undo all changes and return.
@@ -150,10 +150,10 @@ impl<F: FnMut(&Update<'_>)> Progress for F {
 }
 
 /// Called with each trial of a start when it ends, by its index in the request.
-pub(crate) type Reported<'f, T> = dyn FnMut(usize, Result<T, TrialError>) -> Next + 'f;
+pub(crate) type Reported<'f, T> = dyn FnMut(usize, Result<T, TrialError>) -> NextStep + 'f;
 
 /// What the engine runs: one kind of run.
-pub(crate) trait Work {
+pub(crate) trait RunKind {
     /// Position of a trial in the design.
     type Slot: Copy;
     /// Result of a trial.
@@ -208,7 +208,7 @@ pub(crate) struct EndedTrial<S> {
 }
 
 /// A trial of the current start.
-struct Open<S> {
+struct PendingTrial<S> {
     slot: S,
     position: u32,
     attempts: u32,
@@ -219,7 +219,7 @@ struct Open<S> {
     failures: u32,
 }
 
-impl<S: Copy> Open<S> {
+impl<S: Copy> PendingTrial<S> {
     fn finish(&self, clock: &dyn Clock, node: &str) -> EndedTrial<S> {
         EndedTrial {
             slot: self.slot,
@@ -246,7 +246,7 @@ pub(crate) struct Engine<W> {
     most_failures: u32,
 }
 
-impl<W: Work> Engine<W> {
+impl<W: RunKind> Engine<W> {
     /// An engine that gives up after this number of consecutive failures.
     pub(crate) fn new(work: W, most_failures: u32) -> Self {
         Self { work, failures_in_a_row: 0, most_failures }
@@ -257,15 +257,15 @@ impl<W: Work> Engine<W> {
         &mut self,
         starts: &[Vec<W::Slot>],
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, RunError> {
+    ) -> Result<NextStep, RunError> {
         let mut positions = 0..;
         for slots in starts {
             let open = slots.iter().copied().zip(&mut positions).collect();
-            if self.start(open, environment)? == Next::Stop {
-                return Ok(Next::Stop);
+            if self.start(open, environment)? == NextStep::Stop {
+                return Ok(NextStep::Stop);
             }
         }
-        Ok(Next::GoOn)
+        Ok(NextStep::GoOn)
     }
 
     /// Starts those of these trials that the store does not have, and makes further starts for the
@@ -274,9 +274,9 @@ impl<W: Work> Engine<W> {
         &mut self,
         trials: Vec<(W::Slot, u32)>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Next, RunError> {
+    ) -> Result<NextStep, RunError> {
         let trials = trials.into_iter().filter(|(slot, _)| !self.work.has_ended(*slot));
-        let open = trials.map(|(slot, position)| Open {
+        let open = trials.map(|(slot, position)| PendingTrial {
             slot,
             position,
             attempts: 0,
@@ -284,15 +284,15 @@ impl<W: Work> Engine<W> {
             error: None,
             failures: 0,
         });
-        let mut open: Vec<Open<W::Slot>> = open.collect();
+        let mut open: Vec<PendingTrial<W::Slot>> = open.collect();
         while !open.is_empty() {
             if environment.stop.load(Ordering::SeqCst) {
-                return Ok(Next::Stop);
+                return Ok(NextStep::Stop);
             }
             open = self.attempt(open, environment)?;
             if environment.stop.load(Ordering::SeqCst) {
                 // A failure that coincides with the stop signal says nothing about the trial.
-                return Ok(Next::Stop);
+                return Ok(NextStep::Stop);
             }
             let (failed, left) = open.into_iter().partition(|one| one.failures >= MAX_STARTS);
             open = left;
@@ -304,13 +304,13 @@ impl<W: Work> Engine<W> {
             }
             open.sort_by_key(|one| one.failures);
         }
-        Ok(Next::GoOn)
+        Ok(NextStep::GoOn)
     }
 
     /// Records trials as failed.
     fn give_up<'r>(
         &mut self,
-        failed: Vec<Open<W::Slot>>,
+        failed: Vec<PendingTrial<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
     ) -> Result<(), RunError> {
         for one in failed {
@@ -332,9 +332,9 @@ impl<W: Work> Engine<W> {
     /// Runs one start. Successful trials are saved, the others are returned.
     fn attempt<'r>(
         &mut self,
-        mut open: Vec<Open<W::Slot>>,
+        mut open: Vec<PendingTrial<W::Slot>>,
         environment: &mut Environment<'r, W::Runner<'r>>,
-    ) -> Result<Vec<Open<W::Slot>>, RunError> {
+    ) -> Result<Vec<PendingTrial<W::Slot>>, RunError> {
         let slots: Vec<W::Slot> = open.iter().map(|one| one.slot).collect();
         let request = self.work.request(&slots);
         let Environment { runner, clock, progress, stop, node } = environment;
@@ -343,7 +343,7 @@ impl<W: Work> Engine<W> {
         let mut saved: Vec<bool> = vec![false; open.len()];
         let (mut failed_store, mut fatal, mut blamed) = (None, None, false);
         let ended = W::start(&mut **runner, &request, &mut |index, result| {
-            let Some(one) = open.get_mut(index) else { return Next::Stop };
+            let Some(one) = open.get_mut(index) else { return NextStep::Stop };
             let now = clock.now_ns();
             one.attempts += 1;
             one.spent_ns += now.saturating_sub(since);
@@ -352,7 +352,7 @@ impl<W: Work> Engine<W> {
                 Ok(output) => {
                     if let Err(error) = self.work.save(one.finish(clock, node), Some(output)) {
                         failed_store = Some(error);
-                        return Next::Stop;
+                        return NextStep::Stop;
                     }
                     saved[index] = true;
                     self.failures_in_a_row = 0;
@@ -361,7 +361,7 @@ impl<W: Work> Engine<W> {
                 }
                 Err(error) if error.fatal => {
                     fatal = Some(error);
-                    return Next::Stop;
+                    return NextStep::Stop;
                 }
                 Err(error) => {
                     one.error = Some(error);
@@ -369,7 +369,7 @@ impl<W: Work> Engine<W> {
                     blamed = true;
                 }
             }
-            if stop.load(Ordering::SeqCst) { Next::Stop } else { Next::GoOn }
+            if stop.load(Ordering::SeqCst) { NextStep::Stop } else { NextStep::GoOn }
         });
         if let Some(error) = failed_store {
             return Err(error);
@@ -377,7 +377,7 @@ impl<W: Work> Engine<W> {
         let left_ns = clock.now_ns().saturating_sub(since);
         fatal = ended.as_ref().err().filter(|error| error.fatal).cloned().or(fatal);
         if !blamed {
-            share_out(&mut open, &saved, ended.err(), left_ns);
+            distribute_time(&mut open, &saved, ended.err(), left_ns);
         }
         match fatal.filter(|_| !stop.load(Ordering::SeqCst)) {
             Some(TrialError { message, hint, .. }) => {
@@ -393,7 +393,12 @@ impl<W: Work> Engine<W> {
 
 /// Counts a failure for each trial of a start without a saved result, and divides the remaining
 /// time of the start among those that had no error of their own.
-fn share_out<S>(open: &mut [Open<S>], saved: &[bool], error: Option<TrialError>, left_ns: u64) {
+fn distribute_time<S>(
+    open: &mut [PendingTrial<S>],
+    saved: &[bool],
+    error: Option<TrialError>,
+    left_ns: u64,
+) {
     let lost = saved.iter().filter(|saved| !**saved).count().max(1) as u64;
     for (one, _) in open.iter_mut().zip(saved).filter(|(_, saved)| !**saved) {
         one.failures += 1;

@@ -12,7 +12,7 @@ use pinfold_model::{Figure, Origin, SystemNoise};
 use serde::{Deserialize, Serialize};
 
 pub use schema::{FORMAT, check_finite, from_json, to_json};
-pub use steal_time::Stolen;
+pub use steal_time::StealTime;
 
 /// One measurement: a probe with fixed settings, in one or more blocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -27,7 +27,7 @@ mod rows;
 mod save;
 mod study;
 
-pub use cluster::{DeliveryRecord, NewDelivery, TaskRecord};
+pub use cluster::{DeliveryRecord, NewNodeResult, TaskRecord};
 pub use error::StoreError;
 pub use rows::{
     CandidateRecord, CandidateRole, CellResult, HostChange, NewRun, Phase, RunId, RunRecord,

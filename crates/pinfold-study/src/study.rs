@@ -33,11 +33,11 @@ mod engine;
 mod export;
 pub mod expr;
 mod file;
-mod form;
-mod marks;
 mod nodes;
 mod output_parser;
 mod predict;
+mod preset_selection;
+mod published_marks;
 mod read;
 mod record;
 mod runner;
@@ -54,14 +54,14 @@ pub const ALPHA: f64 = 0.05;
 /// bounds are the range of the blocks.
 pub const INTERVAL_BLOCKS: u32 = 6;
 
-pub use crate::engine::{Event, Next, Outcome, Progress, TrialError, Update};
+pub use crate::engine::{Event, NextStep, Outcome, Progress, TrialError, Update};
 pub use analyse::{
-    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse, analyse_as,
-    findings,
+    ABSENT, APPLY, Analysis, Comparison, Estimate, FINDING, FigureName, Noise, analyse,
+    analyse_with_text, findings,
 };
 pub use cells::{Cell, CellScope, Cells, GuestRequest};
 pub use design::{PlannedStart, TrialSlot};
-pub use diff::{Compared, Difference, diff};
+pub use diff::{AnalysisDiff, Difference, diff};
 pub use engine::{Environment, MAX_FAILURES_IN_A_ROW, Spent, reason_to_stop, run, run_starts};
 pub use export::{samples, tables};
 pub use file::{
@@ -69,14 +69,14 @@ pub use file::{
     LabRow, Level, NATIVE, NONE, ORDER, Plot, Preset, Probe, Program, PublishedValue, QUICK, Rule,
     SAME_PROGRAM, Selection, Skip, Source, Stop, Stream, Study, Summary, TIME, Table, Workload,
 };
-pub use form::Form;
 pub use nodes::{NodeFigure, NodeRow, NodeTable, node_table};
 pub use output_parser::{Output, extract};
 pub use predict::{Prediction, predict};
+pub use preset_selection::PresetSelection;
 pub use read::from_toml;
 pub use record::{
-    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cells, create, create_with, other_cells,
-    require_vacant,
+    EarlyEnd, KIND, Loaded, NewStudy, StudyRecord, cell_mismatch_error, cells, create, create_with,
+    require_no_unfinished_run,
 };
 pub use runner::{Finished, Runner, StartRequest, TrialRequest, TrialResult};
 pub use select::{ClaimResult, Groups, Key, MeasuredNumber, Point, SampleCurve};

@@ -14,11 +14,11 @@
 
 mod record;
 pub mod rows;
-mod runners;
 mod sampler;
 mod screen;
 mod snapshot;
 mod terminal;
+mod top_tasks;
 mod units;
 
 pub use record::{RecordError, Replay, to_line};

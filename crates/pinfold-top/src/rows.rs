@@ -1,6 +1,6 @@
 //! The rows of the tables on the screen and in the pipe.
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 use ratatui_core::layout::Constraint;
 
 use crate::snapshot::{MachineSample, ThreadSample, VnodeSample};
@@ -28,7 +28,7 @@ pub fn machine(machine: &MachineSample) -> [String; 7] {
     let starving = if machine.is_starving() { "!" } else { "" };
     let worst = machine.worst().filter(|thread| thread.is_waiting());
     [
-        format!("{starving}{}{drifted}", shown::name(&machine.name)),
+        format!("{starving}{}{drifted}", escape::name(&machine.name)),
         worst.map_or_else(
             || "-".to_owned(),
             |thread| format!("{} {}", thread.role, thread.to_words(": ")),
@@ -45,7 +45,7 @@ pub fn machine(machine: &MachineSample) -> [String; 7] {
 pub(crate) fn thread(thread: &ThreadSample) -> [String; 7] {
     let starving = if thread.waiting_ns.is_some() { "!" } else { "" };
     [
-        format!("  {starving}{} on {}", shown::name(&thread.role), thread.cpu),
+        format!("  {starving}{} on {}", escape::name(&thread.role), thread.cpu),
         if thread.is_waiting() { thread.to_words(": ") } else { "-".to_owned() },
         per_cent(thread.run_share),
         per_cent(thread.ready_share),
@@ -61,7 +61,7 @@ pub(crate) fn vnode(vnode: &VnodeSample) -> [String; 7] {
         .achieved
         .map_or_else(|| "not measured".to_owned(), |share| format!("{} %", per_cent(share)));
     let mut row: [String; 7] = Default::default();
-    row[0] = format!("vnode {} on {}", shown::name(&vnode.name), vnode.cpu);
+    row[0] = format!("vnode {} on {}", escape::name(&vnode.name), vnode.cpu);
     row[1] = format!("{} % asked, {achieved}", per_cent(vnode.requested));
     row
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use pinfold_host::{Host, HostError, KeptFile, cpu_groups, mountinfo, paths, proc_stat, schedstat};
+use pinfold_host::{
+    Host, HostError, OpenKernelFile, cpu_groups, mountinfo, paths, proc_stat, schedstat,
+};
 use pinfold_model::{Role, TaskId, Tid};
 
-use crate::runners::Runners;
 use crate::snapshot::{FORMAT, MachineSample, Snapshot, ThreadSample};
+use crate::top_tasks::TopTasks;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
@@ -43,8 +45,8 @@ pub struct Machine {
 /// A thread with its open files.
 struct Watched {
     thread: Thread,
-    schedstat: KeptFile,
-    stat: KeptFile,
+    schedstat: OpenKernelFile,
+    stat: OpenKernelFile,
     run_ns: u64,
     delay_ns: u64,
     cpu: u32,
@@ -58,7 +60,7 @@ struct Watched {
 
 /// A cgroup with a quota.
 struct Quota {
-    file: KeptFile,
+    file: OpenKernelFile,
     throttled_ns: u64,
 }
 
@@ -75,10 +77,10 @@ pub struct Sampler<'h> {
     host: &'h dyn Host,
     machines: Vec<WatchedMachine>,
     notes: Vec<String>,
-    runners: Runners,
+    runners: TopTasks,
     began_ns: u64,
     last_ns: u64,
-    own: Option<KeptFile>,
+    own: Option<OpenKernelFile>,
     own_ns: u64,
     round: usize,
 }
@@ -93,12 +95,12 @@ impl<'h> Sampler<'h> {
     /// An observation that starts at this time of the monotonic clock.
     #[must_use]
     pub fn new(host: &'h dyn Host, now_ns: u64) -> Self {
-        let own = KeptFile::open(&paths::own_schedstat()).ok();
+        let own = OpenKernelFile::open(&paths::own_schedstat()).ok();
         let mut sampler = Self {
             host,
             machines: Vec::new(),
             notes: Vec::new(),
-            runners: Runners::default(),
+            runners: TopTasks::default(),
             began_ns: now_ns,
             last_ns: now_ns,
             own,
@@ -235,10 +237,10 @@ fn is_notable(thread: &ThreadSample) -> bool {
 impl Watched {
     fn open(pid: Tid, thread: Thread) -> Result<Self, HostError> {
         let tid = thread.task.tid;
-        let schedstat_file = KeptFile::open(&paths::task_schedstat(pid, tid))
-            .or_else(|_| KeptFile::open(&paths::task_schedstat(tid, tid)))?;
-        let stat_file = KeptFile::open(&paths::task_stat(pid, tid))
-            .or_else(|_| KeptFile::open(&paths::task_stat(tid, tid)))?;
+        let schedstat_file = OpenKernelFile::open(&paths::task_schedstat(pid, tid))
+            .or_else(|_| OpenKernelFile::open(&paths::task_schedstat(tid, tid)))?;
+        let stat_file = OpenKernelFile::open(&paths::task_stat(pid, tid))
+            .or_else(|_| OpenKernelFile::open(&paths::task_stat(tid, tid)))?;
         let times = schedstat::parse(&schedstat_file.read()?)
             .map_err(|error| error.at(schedstat_file.path()))?;
         let stat =
@@ -336,7 +338,7 @@ fn quotas(host: &dyn Host, pid: Tid) -> Vec<Quota> {
     let mount = mountinfo::v1_mount(&mounts, "cpu").or_else(|| mountinfo::v2_mount(&mounts));
     let dirs = mount.map(|mount| cpu_groups::dirs(&mount, &text)).unwrap_or_default();
     let quotas = dirs.into_iter().filter_map(|dir| {
-        let file = KeptFile::open(&format!("{dir}/cpu.stat")).ok()?;
+        let file = OpenKernelFile::open(&format!("{dir}/cpu.stat")).ok()?;
         let throttled_ns = cpu_groups::throttling(&file.read().ok()?)?.ns;
         Some(Quota { file, throttled_ns })
     });

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 use pinfold_model::text::count_noun;
 use ratatui_core::layout::{Constraint, Layout, Rect};
 use ratatui_core::style::{Color, Modifier, Style};
@@ -94,7 +94,7 @@ impl Order {
 
     fn value(self, machine: &MachineSample) -> f64 {
         match self {
-            Order::Waits => machine.worst().map_or(0.0, |thread| thread.badness()),
+            Order::Waits => machine.worst().map_or(0.0, |thread| thread.wait_score()),
             Order::Run => machine.run(),
             Order::Ready => machine.ready(),
             Order::Throttled => machine.throttled_share.unwrap_or(0.0),
@@ -173,7 +173,7 @@ impl Screen {
     }
 
     /// Shows a sentence in the last line until the next snapshot.
-    pub fn say(&mut self, text: &str) {
+    pub fn set_message(&mut self, text: &str) {
         self.message = Some(text.to_owned());
     }
 
@@ -367,7 +367,7 @@ impl Screen {
             let text = if self.filter.is_empty() {
                 "no machine is running here".to_owned()
             } else {
-                format!("no machine and no vnode has {:?} in its name", shown::name(&self.filter))
+                format!("no machine and no vnode has {:?} in its name", escape::name(&self.filter))
             };
             frame.render_widget(Paragraph::new(text), area);
             return;
@@ -383,7 +383,7 @@ impl Screen {
     fn draw_claims(&self, frame: &mut Frame<'_>, area: Rect) {
         let lines = self.claims.iter().skip(self.scrolled).map(|line| {
             let style = if line.contains("twice") { STARVING } else { Style::new() };
-            Line::styled(shown::name(line).into_owned(), style)
+            Line::styled(escape::name(line).into_owned(), style)
         });
         let text = if self.claims.is_empty() {
             Text::from("the owners of the CPUs are not known")
@@ -403,7 +403,7 @@ impl Screen {
     }
 
     fn notes(&self) -> impl Iterator<Item = Line<'static>> {
-        self.snapshot.notes.iter().map(|note| Line::from(format!("note: {}", shown::name(note))))
+        self.snapshot.notes.iter().map(|note| Line::from(format!("note: {}", escape::name(note))))
     }
 
     fn last_line(&self) -> Line<'static> {

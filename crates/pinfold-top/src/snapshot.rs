@@ -1,6 +1,6 @@
 //! What was found in one interval, as it is shown, printed and recorded.
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{milliseconds, per_cent};
@@ -88,7 +88,7 @@ pub struct Snapshot {
 impl ThreadSample {
     /// How much it waits now, for sorting: the present wait counts in full.
     #[must_use]
-    pub fn badness(&self) -> f64 {
+    pub fn wait_score(&self) -> f64 {
         let waiting = self.waiting_ns.map_or(0.0, |ns| ns as f64 / 1e9);
         self.ready_share.max(waiting)
     }
@@ -102,7 +102,7 @@ impl ThreadSample {
             None => String::new(),
         };
         let because = match &self.because_of {
-            Some(cause) => format!("{before}{}", shown::name(cause)),
+            Some(cause) => format!("{before}{}", escape::name(cause)),
             None => String::new(),
         };
         format!("{} %{since}{because}", per_cent(self.ready_share))
@@ -111,7 +111,7 @@ impl ThreadSample {
     /// True if it waits now, or waited for a notable share of the interval.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.badness() >= 0.001
+        self.wait_score() >= 0.001
     }
 }
 
@@ -125,7 +125,7 @@ impl MachineSample {
     /// The thread that waits most.
     #[must_use]
     pub fn worst(&self) -> Option<&ThreadSample> {
-        self.threads.iter().max_by(|a, b| a.badness().total_cmp(&b.badness()))
+        self.threads.iter().max_by(|a, b| a.wait_score().total_cmp(&b.wait_score()))
     }
 
     /// Sum of the run time of its threads, in CPUs.
@@ -160,7 +160,7 @@ impl Snapshot {
         let machine =
             self.machines.iter().max_by(|a, b| badness_of(a).total_cmp(&badness_of(b)))?;
         let thread = machine.worst().filter(|thread| thread.is_waiting())?;
-        let (name, role) = (shown::name(&machine.name), shown::name(&thread.role));
+        let (name, role) = (escape::name(&machine.name), escape::name(&thread.role));
         let mark = if thread.waiting_ns.is_some() { "! " } else { "" };
         Some(format!(
             "{mark}{name} waits longest: {role} on CPU {}, {}",
@@ -178,5 +178,5 @@ impl Snapshot {
 }
 
 fn badness_of(machine: &MachineSample) -> f64 {
-    machine.worst().map_or(0.0, ThreadSample::badness)
+    machine.worst().map_or(0.0, ThreadSample::wait_score)
 }

@@ -11,15 +11,15 @@
 mod cgroups;
 mod guests;
 mod machine;
-mod observing;
-mod quiet;
+mod noise_reduction;
+mod observability;
 mod scheduler;
 mod scheduling;
 
 use pinfold_host::{Host, HostError, SnapshotHost, paths, proc_status};
 
 use crate::groups::Groups;
-use crate::reader::because;
+use crate::reader::describe_error;
 
 /// The answer to one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -67,7 +67,7 @@ impl Capability {
 
     /// A feature whose file could not be read counts as partly available.
     fn unread(name: &'static str, error: &HostError) -> Self {
-        Self::partly(name, format!("not known: {}", because(error)))
+        Self::partly(name, format!("not known: {}", describe_error(error)))
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -88,9 +88,9 @@ type Question = fn(&Context<'_>) -> Capability;
 const OF_THE_MACHINE: [Question; 13] = [
     scheduling::throttle,
     scheduling::detailed_statistics,
-    quiet::cpufreq,
-    quiet::huge_pages,
-    quiet::numa_balancing,
+    noise_reduction::cpufreq,
+    noise_reduction::huge_pages,
+    noise_reduction::numa_balancing,
     machine::iommu,
     machine::vfio,
     machine::same_page_merging,
@@ -162,15 +162,15 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
         scheduling::real_time(&context),
         scheduling::throttle(&context),
         scheduling::detailed_statistics(&context),
-        observing::perf(&context),
-        observing::tracefs(&context),
-        observing::bpf(&context),
-        quiet::cpufreq(&context),
-        quiet::resctrl(&context),
-        quiet::irqbalance(&context),
-        quiet::huge_pages(&context),
-        quiet::numa_balancing(&context),
-        quiet::tunables(&context),
+        observability::perf(&context),
+        observability::tracefs(&context),
+        observability::bpf(&context),
+        noise_reduction::cpufreq(&context),
+        noise_reduction::resctrl(&context),
+        noise_reduction::irqbalance(&context),
+        noise_reduction::huge_pages(&context),
+        noise_reduction::numa_balancing(&context),
+        noise_reduction::tunables(&context),
         machine::same_page_merging(&context),
         machine::swap(&context),
         machine::idle_states(&context),
@@ -189,13 +189,13 @@ pub fn kvm_capability(host: &dyn Host) -> Capability {
 
 /// True if no required capability is missing.
 #[must_use]
-pub fn can_run_main_job(capabilities: &[Capability]) -> bool {
+pub fn has_required_capabilities(capabilities: &[Capability]) -> bool {
     capabilities.iter().all(|one| !one.required || one.verdict != Verdict::No)
 }
 
 /// Linux capabilities that matter; numbers of `capabilities(7)`.
 #[derive(Clone, Copy)]
-enum Right {
+enum LinuxCapability {
     SysAdmin = 21,
     SysNice = 23,
     Perfmon = 38,
@@ -221,7 +221,7 @@ impl<'h> Context<'h> {
     }
 
     /// True if this process has the Linux capability in its effective set.
-    fn has(&self, right: Right) -> bool {
+    fn has(&self, right: LinuxCapability) -> bool {
         self.status
             .as_ref()
             .ok()

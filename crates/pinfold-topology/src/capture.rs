@@ -9,7 +9,7 @@
 
 use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::{Host, RecordingHost, SnapshotHost, paths};
-use pinfold_model::scrubbed_parameters;
+use pinfold_model::filter_boot_parameters;
 
 use crate::capabilities::ask_for_capture;
 use crate::error::TopologyError;
@@ -167,7 +167,7 @@ fn reduced_swaps(text: &str) -> String {
 
 /// Content of `/proc/cmdline` in a capture.
 fn reduced_parameters(text: &str) -> String {
-    scrubbed_parameters(text) + "\n"
+    filter_boot_parameters(text) + "\n"
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, node_meminfo, paths, proc_status};
 use pinfold_model::{
-    CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid, scrubbed_parameters,
+    CoreKind, CpuSet, Finding, HugePages, NodeId, PciDevice, PuId, Tid, filter_boot_parameters,
 };
 
 use crate::groups::{self, Groups};
 use crate::hypervisor;
-use crate::reader::{Reader, because, cpuinfo_field};
+use crate::reader::{Reader, cpuinfo_field, describe_error};
 
 /// CPU data from the host's kernel files.
 #[derive(Clone, Debug, Default)]
@@ -214,7 +214,7 @@ fn of_policies<N: std::str::FromStr + Copy>(
 /// The boot parameters that concern CPUs and memory, as in a capture.
 fn boot_parameters(reader: &mut Reader<'_>) -> Vec<String> {
     let text = reader.text(&paths::kernel_cmdline()).unwrap_or_default();
-    let shown = scrubbed_parameters(&text);
+    let shown = filter_boot_parameters(&text);
     let words = shown.split_ascii_whitespace();
     words.filter(|word| !word.contains(char::is_control)).map(str::to_owned).collect()
 }
@@ -309,7 +309,7 @@ fn own_cpuset(reader: &mut Reader<'_>, mask: Option<&CpuSet>) -> Option<CpuSet> 
         Ok(groups::Cpuset::None) => None,
         Ok(groups::Cpuset::Hidden) => mask.cloned(),
         Err(error) => {
-            reader.findings.push(Finding::warning("cgroup cpuset", because(&error)));
+            reader.findings.push(Finding::warning("cgroup cpuset", describe_error(&error)));
             mask.cloned()
         }
     }
@@ -321,7 +321,7 @@ fn own_mask(reader: &mut Reader<'_>) -> Option<CpuSet> {
         return match reader.host.affinity(Tid(0)) {
             Ok(mask) => Some(mask),
             Err(error) => {
-                reader.findings.push(Finding::warning("affinity", because(&error)));
+                reader.findings.push(Finding::warning("affinity", describe_error(&error)));
                 None
             }
         };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::paths;
-use pinfold_model::text::agree;
+use pinfold_model::text::select_verb;
 use pinfold_model::{CoreKind, CpuSet, Finding, PackageId, Source, Topology};
 
 use crate::facts::Facts;
@@ -83,7 +83,7 @@ fn offline(topology: &Topology) -> Option<Finding> {
                 "{} of {} CPUs {} offline",
                 offline.len(),
                 offline.len() + topology.pus.len(),
-                agree(offline.len(), "is", "are")
+                select_verb(offline.len(), "is", "are")
             ),
         )
         .with_hint(format!("`echo 1 > {}` brings one back", paths::cpu_is_online(first))),
@@ -114,7 +114,7 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
                  different speed",
                 narrow.len(),
                 topology.cores.len(),
-                agree(narrow.len(), "has", "have"),
+                select_verb(narrow.len(), "has", "have"),
                 narrow.join(",")
             ),
         )

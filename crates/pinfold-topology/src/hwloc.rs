@@ -73,7 +73,7 @@ pub(crate) struct TreeNode {
 
 /// Why hwloc returned no tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum HwlocError {
     /// hwloc rejects the text.
     Rejected,
     /// hwloc failed, with its error message.
@@ -85,7 +85,7 @@ pub(crate) enum Refusal {
 }
 
 /// The running machine with all PUs, including those that this process may not use.
-pub(crate) fn live() -> Result<Tree, Refusal> {
+pub(crate) fn live() -> Result<Tree, HwlocError> {
     // The excluded parts are read by Pinfold itself (kinds) or not used (distances, memory
     // attributes); they are most of hwloc's work. `DONT_CHANGE_BINDING` keeps hwloc's x86 backend
     // from moving this thread over all PUs.
@@ -94,29 +94,29 @@ pub(crate) fn live() -> Result<Tree, Refusal> {
         | BuildFlags::IGNORE_DISTANCES
         | BuildFlags::IGNORE_MEMORY_ATTRIBUTES
         | BuildFlags::IGNORE_CPU_KINDS;
-    let raw = load(lean(TopologyBuilder::new())?, flags)?;
-    if raw.is_this_system() { tree(&raw) } else { Err(Refusal::Redirected) }
+    let raw = load(filter_object_types(TopologyBuilder::new())?, flags)?;
+    if raw.is_this_system() { tree(&raw) } else { Err(HwlocError::Redirected) }
 }
 
 /// A machine from hwloc's XML. The caller has checked the text, because hwloc trusts its input.
-pub(crate) fn from_xml(text: &str) -> Result<Tree, Refusal> {
-    let builder = TopologyBuilder::new().from_xml(text).map_err(|_| Refusal::Rejected)?;
-    tree(&load(lean(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
+pub(crate) fn from_xml(text: &str) -> Result<Tree, HwlocError> {
+    let builder = TopologyBuilder::new().from_xml(text).map_err(|_| HwlocError::Rejected)?;
+    tree(&load(filter_object_types(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
 }
 
 /// A machine from a synthetic description. The caller has limited its size.
-pub(crate) fn from_synthetic(text: &str) -> Result<Tree, Refusal> {
-    let builder = TopologyBuilder::new().from_synthetic(text).map_err(|_| Refusal::Rejected)?;
-    tree(&load(lean(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
+pub(crate) fn from_synthetic(text: &str) -> Result<Tree, HwlocError> {
+    let builder = TopologyBuilder::new().from_synthetic(text).map_err(|_| HwlocError::Rejected)?;
+    tree(&load(filter_object_types(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
 }
 
 /// hwloc's XML of the running machine, with all data that hwloc collects except I/O devices (they
 /// contain serial numbers and addresses).
-pub(crate) fn live_xml() -> Result<String, Refusal> {
+pub(crate) fn live_xml() -> Result<String, HwlocError> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     let raw = load(TopologyBuilder::new(), flags)?;
     if !raw.is_this_system() {
-        return Err(Refusal::Redirected);
+        return Err(HwlocError::Redirected);
     }
     let xml = raw.export_xml(XMLExportFlags::empty()).map_err(fail)?;
     Ok(xml.as_str().to_owned())
@@ -125,22 +125,22 @@ pub(crate) fn live_xml() -> Result<String, Refusal> {
 /// Excludes object types that Pinfold does not use: on a large machine, the small caches alone take
 /// thousands of files. Groups stay, because NUMA nodes may be attached to them. Level-2 caches stay
 /// where they are not identical to the cores.
-fn lean(mut builder: TopologyBuilder) -> Result<TopologyBuilder, Refusal> {
+fn filter_object_types(mut builder: TopologyBuilder) -> Result<TopologyBuilder, HwlocError> {
     for unused in [ObjectType::L1Cache, ObjectType::L4Cache, ObjectType::L5Cache, ObjectType::Die] {
         builder = builder.with_type_filter(unused, TypeFilter::KeepNone).map_err(fail)?;
     }
     builder.with_type_filter(ObjectType::L2Cache, TypeFilter::KeepStructure).map_err(fail)
 }
 
-fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Raw, Refusal> {
+fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Raw, HwlocError> {
     builder.with_flags(flags).map_err(fail)?.build().map_err(fail)
 }
 
-fn fail(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Failed(error.to_string())
+fn fail(error: impl std::fmt::Display) -> HwlocError {
+    HwlocError::Failed(error.to_string())
 }
 
-fn tree(raw: &Raw) -> Result<Tree, Refusal> {
+fn tree(raw: &Raw) -> Result<Tree, HwlocError> {
     let mut tree = Tree {
         complete: set(&raw.complete_cpuset())?,
         allowed: set(&raw.allowed_cpuset())?,
@@ -175,15 +175,15 @@ fn ancestor(pu: &TopologyObject, ty: ObjectType) -> Option<&TopologyObject> {
     pu.first_ancestor_with_type(ty)
 }
 
-fn os_index(object: &TopologyObject, what: &str) -> Result<u32, Refusal> {
+fn os_index(object: &TopologyObject, what: &str) -> Result<u32, HwlocError> {
     object
         .os_index()
         .and_then(|index| u32::try_from(index).ok())
         .filter(|index| *index < MAX_PUS)
-        .ok_or_else(|| Refusal::OutOfRange(format!("a {what} has no usable OS index")))
+        .ok_or_else(|| HwlocError::OutOfRange(format!("a {what} has no usable OS index")))
 }
 
-fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
+fn set(raw: &RawSet) -> Result<CpuSet, HwlocError> {
     if raw.weight().is_none() {
         return Err(too_large());
     }
@@ -198,8 +198,8 @@ fn set(raw: &RawSet) -> Result<CpuSet, Refusal> {
         .collect()
 }
 
-fn too_large() -> Refusal {
-    Refusal::OutOfRange("a set of PUs is infinite or too large".to_owned())
+fn too_large() -> HwlocError {
+    HwlocError::OutOfRange("a set of PUs is infinite or too large".to_owned())
 }
 
 /// Size in bytes and number of ways, 0 if unknown; a fully associative cache has no ways.
@@ -221,7 +221,7 @@ fn memory_bytes(node: &TopologyObject) -> u64 {
     }
 }
 
-fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, Refusal> {
+fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, HwlocError> {
     let Ok(kinds) = raw.cpu_kinds() else {
         return Ok(Vec::new());
     };

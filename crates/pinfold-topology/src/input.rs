@@ -12,8 +12,8 @@ use pinfold_model::{CpuSet, Source, Topology};
 use crate::build::{self, source_name};
 use crate::error::TopologyError;
 use crate::facts::Facts;
-use crate::hwloc::{self, Refusal, Tree};
-use crate::{foreign, synthetic, sysfs, virsh_capabilities, xml};
+use crate::hwloc::{self, HwlocError, Tree};
+use crate::{fsroot, synthetic, sysfs, virsh_capabilities, xml};
 
 /// First words of a capture.
 const CAPTURE_HEAD: &str = "pinfold-capture";
@@ -67,12 +67,12 @@ pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
 pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError> {
     let text = text.trim();
     if host.is_live() && files::is_dir(text) {
-        return from_tree(text, &foreign::of_folder(host, text)?);
+        return from_tree(text, &fsroot::read_folder(host, text)?);
     }
     match user_file(host, text) {
-        Ok(bytes) => match foreign::packing(&bytes) {
+        Ok(bytes) => match fsroot::packing(&bytes) {
             Some(packing) => {
-                let tree = foreign::of_archive(&bytes, packing)
+                let tree = fsroot::read_archive(&bytes, packing)
                     .map_err(|why| TopologyError::Tree { path: text.to_owned(), why })?;
                 from_tree(text, &tree)
             }
@@ -92,7 +92,7 @@ pub fn read_input(host: &dyn Host, text: &str) -> Result<Topology, TopologyError
 pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, TopologyError> {
     let path = path.trim();
     if host.is_live() && files::is_dir(path) {
-        return Ok(foreign::of_folder(host, path)?);
+        return Ok(fsroot::read_folder(host, path)?);
     }
     let bytes = match user_file(host, path) {
         Ok(bytes) => bytes,
@@ -104,8 +104,8 @@ pub fn read_capture(host: &dyn Host, path: &str) -> Result<SnapshotHost, Topolog
         }
         Err(error) => return Err(error.into()),
     };
-    if let Some(packing) = foreign::packing(&bytes) {
-        return foreign::of_archive(&bytes, packing)
+    if let Some(packing) = fsroot::packing(&bytes) {
+        return fsroot::read_archive(&bytes, packing)
             .map_err(|why| TopologyError::Tree { path: path.to_owned(), why });
     }
     let content = String::from_utf8_lossy(&bytes);
@@ -200,8 +200,8 @@ fn from_description(name: &str, text: &str) -> Result<Topology, TopologyError> {
 
     let count = synthetic::check_size(text).map_err(|why| fail(name, why))?;
     let tree = hwloc::from_synthetic(text).map_err(|refusal| match refusal {
-        Refusal::Rejected => fail(name, synthetic::fault(text)),
-        Refusal::Failed(_) | Refusal::Redirected | Refusal::OutOfRange(_) => {
+        HwlocError::Rejected => fail(name, synthetic::fault(text)),
+        HwlocError::Failed(_) | HwlocError::Redirected | HwlocError::OutOfRange(_) => {
             fail(name, why(&refusal))
         }
     })?;
@@ -212,19 +212,19 @@ fn from_description(name: &str, text: &str) -> Result<Topology, TopologyError> {
     build::topology(Source::Synthetic(text.to_owned()), &tree, &Facts::default())
 }
 
-fn why(refusal: &Refusal) -> String {
+fn why(refusal: &HwlocError) -> String {
     match refusal {
-        Refusal::Rejected => "hwloc does not accept it".to_owned(),
-        Refusal::Redirected => "the environment redirects hwloc".to_owned(),
-        Refusal::Failed(why) | Refusal::OutOfRange(why) => why.clone(),
+        HwlocError::Rejected => "hwloc does not accept it".to_owned(),
+        HwlocError::Redirected => "the environment redirects hwloc".to_owned(),
+        HwlocError::Failed(why) | HwlocError::OutOfRange(why) => why.clone(),
     }
 }
 
 /// Converts a refusal of hwloc on the running host.
-pub(crate) fn live_error(refusal: Refusal) -> TopologyError {
+pub(crate) fn live_error(refusal: HwlocError) -> TopologyError {
     match refusal {
-        Refusal::Redirected => TopologyError::Redirected,
-        Refusal::Rejected | Refusal::Failed(_) | Refusal::OutOfRange(_) => {
+        HwlocError::Redirected => TopologyError::Redirected,
+        HwlocError::Rejected | HwlocError::Failed(_) | HwlocError::OutOfRange(_) => {
             TopologyError::Hwloc { why: why(&refusal) }
         }
     }

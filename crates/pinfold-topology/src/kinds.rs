@@ -28,7 +28,7 @@ const FAST_FROM_PERCENT: u64 = 75;
 const GAP_PERCENT: u64 = 85;
 
 /// The kind of each CPU; empty if all are equal or no source distinguishes them.
-pub(crate) fn of_pus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
+pub(crate) fn classify_cpus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKind> {
     let online: CpuSet = tree.pus.iter().map(|pu| pu.os).collect();
     let pmus: Vec<(CoreKind, &CpuSet)> =
         facts.core_kinds.iter().map(|(kind, pus)| (*kind, pus)).collect();
@@ -185,7 +185,7 @@ mod tests {
         let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
         let facts = Facts { highest_khz, ..Facts::default() };
         let tree = tree(u32::try_from(mhz.len()).unwrap());
-        assert_eq!(small(&of_pus(&tree, &facts)), expected, "{mhz:?}");
+        assert_eq!(small(&classify_cpus(&tree, &facts)), expected, "{mhz:?}");
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
             let tree = Tree { pus: pus.collect(), ..Tree::default() };
             let highest_khz = (0..).map(PuId).zip(mhz.iter().map(|mhz| mhz * 1000)).collect();
             let facts = Facts { highest_khz, ..Facts::default() };
-            assert_eq!(small(&of_pus(&tree, &facts)), expected, "{shape} {mhz:?}");
+            assert_eq!(small(&classify_cpus(&tree, &facts)), expected, "{shape} {mhz:?}");
         }
 
         // CORE:L2 of each CPU.
@@ -228,7 +228,7 @@ mod tests {
 
             let tree =
                 Tree { kinds: vec![kind(words[0], "0-1"), kind(words[1], "2-3")], ..tree(4) };
-            assert_eq!(small(&of_pus(&tree, &Facts::default())), expected, "{words:?}");
+            assert_eq!(small(&classify_cpus(&tree, &Facts::default())), expected, "{words:?}");
         }
 
         check(["IntelCore", "IntelAtom"], "2-3");
@@ -243,10 +243,10 @@ mod tests {
         // Two ranks of each kind, as on the GB10.
         let kinds = vec![kind("0", 718), kind("1", 731), kind("2", 997), kind("3", 1024)];
         let tree = Tree { kinds, ..tree(4) };
-        assert_eq!(small(&of_pus(&tree, &Facts::default())), "0-1");
+        assert_eq!(small(&classify_cpus(&tree, &Facts::default())), "0-1");
         let facts =
             Facts { capacities: [(PuId(0), 1024), (PuId(3), 300)].into(), ..Facts::default() };
-        assert_eq!(small(&of_pus(&tree, &facts)), "3");
+        assert_eq!(small(&classify_cpus(&tree, &facts)), "3");
     }
 
     fn kind(pus: &str, capacity: u64) -> TreeKind {

@@ -22,7 +22,7 @@ mod error;
 mod facts;
 mod findings;
 mod fingerprint;
-mod foreign;
+mod fsroot;
 mod gathered_cpuset;
 mod groups;
 mod hwloc;
@@ -40,8 +40,8 @@ mod virsh_capabilities;
 mod xml;
 
 pub use capabilities::{
-    Capability, NOT_IN_CAPTURE, Verdict, can_run_main_job, capabilities, captured_capabilities,
-    kvm_capability,
+    Capability, NOT_IN_CAPTURE, Verdict, capabilities, captured_capabilities,
+    has_required_capabilities, kvm_capability,
 };
 pub use capture::capture;
 pub use error::TopologyError;

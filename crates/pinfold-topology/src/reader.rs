@@ -47,13 +47,13 @@ impl Reader<'_> {
     /// Records a failure, unless the file does not exist.
     pub(crate) fn record_failure(&mut self, path: &str, error: &HostError) {
         if !error.is_gone() {
-            self.findings.push(Finding::warning(path, because(error)));
+            self.findings.push(Finding::warning(path, describe_error(error)));
         }
     }
 }
 
 /// An error with the kernel's error message, for a sentence.
-pub(crate) fn because(error: &HostError) -> String {
+pub(crate) fn describe_error(error: &HostError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -80,8 +80,8 @@ impl<'t> Tree<'t> {
     fn new(topology: &'t Topology) -> Self {
         let pu_of = topology.pus.iter().map(|pu| (pu.os, pu)).collect();
         let mut tree = Self { topology, pu_of, groups: groups(topology), top: Vec::new() };
-        tree.hang_groups();
-        tree.hang_cores();
+        tree.attach_groups();
+        tree.attach_cores();
         let bare = topology.nodes.iter().filter(|node| node.pus.is_empty());
         let mut leaves: Vec<Child> = bare
             .map(|node| {
@@ -110,7 +110,7 @@ impl<'t> Tree<'t> {
         }
     }
 
-    fn hang_groups(&mut self) {
+    fn attach_groups(&mut self) {
         let mut order: Vec<usize> = (0..self.groups.len()).collect();
         order.sort_by_key(|index| self.first(&self.groups[*index].pus));
         for index in order {
@@ -120,7 +120,7 @@ impl<'t> Tree<'t> {
         }
     }
 
-    fn hang_cores(&mut self) {
+    fn attach_cores(&mut self) {
         let collapse = self.topology.pus.len() > FULL_UP_TO;
         for (index, core) in self.topology.cores.iter().enumerate() {
             let parent = self.around(&core.pus, core.pus.len());

@@ -86,7 +86,7 @@ pub fn topology_to_json(topology: &Topology) -> String {
 pub fn capabilities_to_json(capabilities: &[Capability]) -> String {
     to_text(&CapabilitiesDocument {
         format: CAPABILITIES_FORMAT,
-        main_job: crate::can_run_main_job(capabilities),
+        main_job: crate::has_required_capabilities(capabilities),
         capabilities,
     })
 }

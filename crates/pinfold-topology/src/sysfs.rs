@@ -32,7 +32,7 @@ impl Objects {
 pub(crate) type Cache = (CpuSet, (u64, u32));
 
 /// The sets that contain a CPU.
-pub(crate) struct Around {
+pub(crate) struct CpuAncestors {
     pub pu: PuId,
     pub core: CpuSet,
     pub package: Option<CpuSet>,
@@ -55,14 +55,18 @@ pub(crate) fn tree(host: &dyn Host) -> Result<Tree, String> {
             .collect()
     });
     let nodes = nodes(host, &online);
-    let around = online.iter().map(|pu| Around::read(host, pu, &online, &nodes)).collect();
+    let around = online.iter().map(|pu| CpuAncestors::read(host, pu, &online, &nodes)).collect();
     let tree = assemble(around, nodes, all.union(&online));
     Ok(Tree { allowed: online, ..tree })
 }
 
 /// The tree of online CPUs, each with the sets around it; `complete` holds the offline ones too.
-pub(crate) fn assemble(mut around: Vec<Around>, nodes: Vec<TreeNode>, complete: CpuSet) -> Tree {
-    around.sort_by_cached_key(Around::place);
+pub(crate) fn assemble(
+    mut around: Vec<CpuAncestors>,
+    nodes: Vec<TreeNode>,
+    complete: CpuSet,
+) -> Tree {
+    around.sort_by_cached_key(CpuAncestors::place);
     let (mut objects, mut l3_sizes) = (Objects::default(), BTreeMap::new());
     let pus = around.iter().map(|one| TreePu {
         os: one.pu,
@@ -79,7 +83,7 @@ pub(crate) fn assemble(mut around: Vec<Around>, nodes: Vec<TreeNode>, complete: 
     Tree { pus, l3_sizes, nodes, complete, ..Tree::default() }
 }
 
-impl Around {
+impl CpuAncestors {
     fn read(host: &dyn Host, pu: PuId, online: &CpuSet, nodes: &[TreeNode]) -> Self {
         let core = topology_set(
             ["core_cpus_list", "thread_siblings_list", "thread_siblings"],

@@ -77,7 +77,7 @@ pub(crate) fn tables(tree: &Tree, facts: &Facts) -> Tables {
         .filter(|pu| facts.online.as_ref().is_none_or(|online| online.contains(pu.os)))
         .collect();
     let nodes = numa_nodes(tree, facts, &online);
-    let kind_of = kinds::of_pus(tree, facts);
+    let kind_of = kinds::classify_cpus(tree, facts);
     let no_package = tree.pus.iter().all(|pu| pu.package.is_none());
     let by_node = no_package && nodes_divide(&nodes, &online);
     let (mut cores, mut l2, mut l3, mut packages) =

@@ -19,7 +19,7 @@ use pinfold_model::{CpuSet, MAX_PUS, NodeId, PuId};
 use roxmltree::{Document, Node};
 
 use crate::hwloc::{Tree, TreeNode};
-use crate::sysfs::{Around, Cache, assemble};
+use crate::sysfs::{Cache, CpuAncestors, assemble};
 
 /// The outermost element.
 const ROOT: &str = "capabilities";
@@ -67,7 +67,7 @@ pub(crate) fn tree(text: &str) -> Result<Tree, String> {
         cpus.values().filter(|cpu| cpu.socket.is_some()).map(|cpu| cpu.pu).collect();
     let caches = caches(host)?;
     let around = cpus.values().filter(|cpu| cpu.socket.is_some());
-    let around = around.map(|cpu| Around {
+    let around = around.map(|cpu| CpuAncestors {
         pu: cpu.pu,
         core: cpu.siblings.intersection(&online),
         package: Some(

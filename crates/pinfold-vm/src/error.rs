@@ -10,7 +10,7 @@ use std::io;
 use pinfold_host::HostError;
 use pinfold_model::Tid;
 
-use crate::texts::Texts;
+use crate::display_strings::DisplayStrings;
 
 /// Class of a driver's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub enum VmError {
              {pid}", texts.name)]
     ForeignThread {
         /// Words about the hypervisor.
-        texts: &'static Texts,
+        texts: &'static DisplayStrings,
         /// The process ID that was given.
         pid: Tid,
         /// The reported thread.
@@ -117,7 +117,7 @@ pub enum VmError {
         /// The process ID.
         pid: Tid,
         /// Words about the hypervisor.
-        texts: &'static Texts,
+        texts: &'static DisplayStrings,
     },
     /// All vCPUs share one thread and cannot be pinned separately.
     #[error(
@@ -135,7 +135,7 @@ pub enum VmError {
     #[error("{message}")]
     NoProgram {
         /// Words about the hypervisor.
-        texts: &'static Texts,
+        texts: &'static DisplayStrings,
         /// What failed.
         message: String,
         /// The kernel's error.
@@ -145,7 +145,7 @@ pub enum VmError {
     #[error("{program} did not start ({status}){}", said_by(message))]
     StartFailed {
         /// Words about the hypervisor.
-        texts: &'static Texts,
+        texts: &'static DisplayStrings,
         /// The program that was started.
         program: String,
         /// Its exit status in words.
@@ -162,7 +162,7 @@ pub enum VmError {
     )]
     StartTimeout {
         /// Words about the hypervisor.
-        texts: &'static Texts,
+        texts: &'static DisplayStrings,
         /// The program that was started.
         program: String,
         /// Time that Pinfold waited, in seconds.
@@ -178,7 +178,7 @@ pub enum VmError {
 }
 
 /// The reason for the missing socket, if it is known.
-fn without_arguments(process: &Option<Tid>, texts: &Texts) -> String {
+fn without_arguments(process: &Option<Tid>, texts: &DisplayStrings) -> String {
     match process {
         Some(pid) => format!(
             ": it started {} (process {pid}) without the arguments that Pinfold adds ({})",
@@ -264,7 +264,7 @@ impl VmError {
     }
 
     /// The error of a driver, if it is of this type.
-    pub fn of<E: DriverError>(&self) -> Option<&E> {
+    pub fn downcast_driver<E: DriverError>(&self) -> Option<&E> {
         let VmError::Driver(error) = self else { return None };
         let error: &(dyn Error + 'static) = &*error.0;
         error.downcast_ref()

@@ -18,7 +18,7 @@ use pinfold_model::{Accelerator, GuestTopology, MachineSpec, Role, Tid};
 use serde_json::Value;
 
 use crate::VmError;
-use crate::texts::Texts;
+use crate::display_strings::DisplayStrings;
 
 /// Selects a running virtual machine.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct Start {
 /// ```
 pub trait Hypervisor: fmt::Debug + Sync {
     /// Words about it in messages.
-    fn texts(&self) -> &'static Texts;
+    fn display_strings(&self) -> &'static DisplayStrings;
 
     /// True if this is the file name of its program.
     fn is_program(&self, name: &str) -> bool;
@@ -135,7 +135,7 @@ pub trait MachineCommand: Any + fmt::Debug {
 
 /// Position of a vCPU in the guest's topology. `None` for levels that the board does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GuestPlace {
+pub struct CpuInstanceProperties {
     /// NUMA node number.
     pub node: Option<u32>,
     /// Socket number.
@@ -158,7 +158,7 @@ pub struct VcpuInfo {
     /// The host thread that runs it.
     pub thread: Tid,
     /// Its position in the guest's topology.
-    pub place: GuestPlace,
+    pub place: CpuInstanceProperties,
 }
 
 /// One iothread as the hypervisor reports it.
@@ -237,14 +237,14 @@ pub trait Monitor: Any + Send {
     ///
     /// # Errors
     /// If a query fails, or its reply is not understood.
-    fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError>;
+    fn query_vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError>;
 
     /// The vCPUs, by ascending index.
     ///
     /// # Errors
     /// As [`Monitor::vm`].
     fn cpus(&mut self) -> Result<Vec<VcpuInfo>, VmError> {
-        Ok(self.vm(&mut || {})?.cpus)
+        Ok(self.query_vm(&mut || {})?.cpus)
     }
 
     /// The iothreads in the hypervisor's order.
@@ -252,7 +252,7 @@ pub trait Monitor: Any + Send {
     /// # Errors
     /// As [`Monitor::vm`].
     fn iothreads(&mut self) -> Result<Vec<IothreadInfo>, VmError> {
-        Ok(self.vm(&mut || {})?.iothreads)
+        Ok(self.query_vm(&mut || {})?.iothreads)
     }
 
     /// The machine's name, if it has one.

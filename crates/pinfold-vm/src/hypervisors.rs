@@ -3,8 +3,8 @@
 use pinfold_host::{Host, HostError, paths};
 use pinfold_model::{MachineSpec, Tid};
 
+use crate::detect_only::{DetectOnlyHypervisor, NAMED};
 use crate::hypervisor::{Hypervisor, MachineCommand};
-use crate::named::{NAMED, Named};
 use crate::qemu::Qemu;
 
 /// The hypervisors that Pinfold can start and connect to; those that it finds by names are in their
@@ -14,25 +14,27 @@ pub const HYPERVISORS: [&dyn Hypervisor; 1] = [&Qemu];
 
 /// Their names in a sentence: `QEMU`.
 pub fn names() -> String {
-    HYPERVISORS.map(|hypervisor| hypervisor.texts().name).join(" or ")
+    HYPERVISORS.map(|hypervisor| hypervisor.display_strings().name).join(" or ")
 }
 
 /// The names of all whose running machines are found, in a sentence: `QEMU, crosvm or Firecracker`.
 #[must_use]
 pub fn names_of_running() -> String {
-    let mut names: Vec<&str> = all().map(|hypervisor| hypervisor.texts().name).collect();
+    let mut names: Vec<&str> = all().map(|hypervisor| hypervisor.display_strings().name).collect();
     let last = names.pop().unwrap_or_default();
     format!("{} or {last}", names.join(", "))
 }
 
 /// All hypervisors whose running machines are found.
 fn all() -> impl Iterator<Item = &'static dyn Hypervisor> {
-    HYPERVISORS.into_iter().chain(NAMED.iter().map(|named: &Named| named as &dyn Hypervisor))
+    HYPERVISORS
+        .into_iter()
+        .chain(NAMED.iter().map(|named: &DetectOnlyHypervisor| named as &dyn Hypervisor))
 }
 
 /// The options of `pinfold` that take their control sockets: `--qmp`.
 pub fn options() -> String {
-    HYPERVISORS.map(|hypervisor| hypervisor.texts().option).join(", ")
+    HYPERVISORS.map(|hypervisor| hypervisor.display_strings().option).join(", ")
 }
 
 /// True if an argument suggests that a command line is meant for one of them.
@@ -42,7 +44,7 @@ pub fn is_mentioned_in(argument: &str) -> bool {
 }
 
 /// The hypervisor whose program has this file name.
-pub fn of_program(name: &str) -> Option<&'static dyn Hypervisor> {
+pub fn find_by_program(name: &str) -> Option<&'static dyn Hypervisor> {
     all().find(|hypervisor| hypervisor.is_program(name))
 }
 
@@ -66,7 +68,7 @@ fn starts_own_program(command: &dyn MachineCommand) -> bool {
 
 /// A running machine, as its command line describes it.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct VmProcess {
     /// The process.
     pub pid: Tid,
     /// Its hypervisor.
@@ -77,7 +79,7 @@ pub struct Running {
     pub socket: Option<String>,
 }
 
-impl Running {
+impl VmProcess {
     /// Its name, if it has one that is short and plain enough for journals and commands.
     pub fn plain_name(&self) -> Option<&str> {
         const LONGEST: usize = 64;
@@ -104,9 +106,9 @@ fn starts(name: &str) -> bool {
 ///
 /// # Errors
 /// If `/proc` cannot be listed. A process that ends meanwhile is left out.
-pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
+pub fn list_vm_processes(host: &dyn Host) -> Result<Vec<VmProcess>, HostError> {
     let pids = host.list("/proc")?.into_iter().filter_map(|name| name.parse().ok().map(Tid));
-    let mut found: Vec<Running> = pids.filter_map(|pid| machine_of(host, pid)).collect();
+    let mut found: Vec<VmProcess> = pids.filter_map(|pid| machine_of(host, pid)).collect();
     found.sort_by_key(|machine| machine.pid);
     Ok(found)
 }
@@ -114,11 +116,11 @@ pub fn running(host: &dyn Host) -> Result<Vec<Running>, HostError> {
 /// The machine of a process, if it is one of these hypervisors.
 ///
 /// The program is that of the executable file: any process can put another name into its arguments.
-pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
+pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<VmProcess> {
     let program = host.link(&paths::process_file(pid, "exe")).ok()?;
     // The file of a program that was upgraded meanwhile.
     let program = program.trim_end_matches(" (deleted)");
-    let hypervisor = of_program(program.rsplit('/').next()?)?;
+    let hypervisor = find_by_program(program.rsplit('/').next()?)?;
     let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
     let command = hypervisor.parse(&words);
@@ -130,7 +132,7 @@ pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<Running> {
             Some(format!("{}/{path}", folder.trim_end_matches('/')))
         }
     });
-    Some(Running { pid, hypervisor, spec: command.spec(), socket })
+    Some(VmProcess { pid, hypervisor, spec: command.spec(), socket })
 }
 
 #[cfg(test)]
@@ -172,7 +174,7 @@ mod tests {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let command = parse(&words);
         assert_eq!(command.control_socket().as_deref(), socket, "{line}");
-        let machine = Running {
+        let machine = VmProcess {
             pid: Tid(1),
             hypervisor: command.hypervisor(),
             spec: command.spec(),

@@ -29,11 +29,11 @@ use pinfold_model::{CpuSet, NodeId, TaskId, Tid};
 
 use self::socket::Socket;
 use self::started::{Grandchild, Started};
-use self::stderr::Chatter;
+use self::stderr::StderrReader;
 use crate::VmError;
+use crate::display_strings::DisplayStrings;
 use crate::hypervisor::{Hypervisor, MachineCommand, Monitor, Version};
-use crate::texts::Texts;
-use crate::threads::{self, Found};
+use crate::threads::{self, DiscoveredVm};
 
 /// Timeout of one query after the start.
 const COMMAND_TIMEOUT_NS: u64 = 10_000_000_000;
@@ -137,13 +137,13 @@ pub struct RunningVm {
     /// The connection to it.
     pub monitor: Box<dyn Monitor>,
     /// Its threads at the time of the start; [`threads::discover`] finds later ones.
-    pub found: Found,
+    pub found: DiscoveredVm,
     /// The hypervisor's version.
     pub version: Version,
     child: Child,
     /// Dropped after the child.
     grandchild: Grandchild,
-    chatter: Chatter,
+    chatter: StderrReader,
     socket: Socket,
     user_stopped: bool,
 }
@@ -191,8 +191,9 @@ pub fn start_stopped(
     if options.terminal == Terminal::Apart {
         child = child.own_group();
     }
-    let mut child = child.start().map_err(|error| not_spawned(error, hypervisor.texts()))?;
-    let chatter = Chatter::follow(child.stderr())?;
+    let mut child =
+        child.start().map_err(|error| not_spawned(error, hypervisor.display_strings()))?;
+    let chatter = StderrReader::follow(child.stderr())?;
     let reached = greet(hypervisor, &mut child, &socket.path, options);
     let (monitor, found, version) = match reached {
         Ok(reached) => reached,
@@ -213,7 +214,7 @@ pub fn start_stopped(
 }
 
 /// The error for a program that could not be started.
-fn not_spawned(error: HostError, texts: &'static Texts) -> VmError {
+fn not_spawned(error: HostError, texts: &'static DisplayStrings) -> VmError {
     let message = error.to_string();
     if matches!(&error, HostError::Process { source, .. } if (source.kind() == io::ErrorKind::NotFound))
         && let HostError::Process { source, .. } = error
@@ -229,7 +230,7 @@ fn greet(
     child: &mut Child,
     socket: &str,
     options: &LaunchOptions,
-) -> Result<(Box<dyn Monitor>, Found, Version), VmError> {
+) -> Result<(Box<dyn Monitor>, DiscoveredVm, Version), VmError> {
     let clock = SystemClock;
     let deadline = clock.now_ns().saturating_add(options.start_timeout_ns);
     let mut monitor = loop {
@@ -266,7 +267,7 @@ fn task_of(pid: Tid) -> Result<Option<TaskId>, VmError> {
 struct Failed<'s> {
     error: VmError,
     child: &'s mut Child,
-    chatter: &'s Chatter,
+    chatter: &'s StderrReader,
     started: &'s Started,
 }
 
@@ -279,7 +280,7 @@ impl Failed<'_> {
         options: &LaunchOptions,
     ) -> Result<VmError, HostError> {
         let Self { error, child, chatter, started } = self;
-        let texts = hypervisor.texts();
+        let texts = hypervisor.display_strings();
         let patience = if error.is_gone() { END_TIMEOUT_NS } else { 0 };
         let program = child.program().to_owned();
         if let Some(status) = child.wait_for(&SystemClock, patience)? {

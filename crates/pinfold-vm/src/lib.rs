@@ -15,18 +15,18 @@
 //! Nothing here changes the placement of a thread, except through libvirt: the crate that applies
 //! plans changes affinities and cgroups.
 
+mod detect_only;
+mod display_strings;
 mod error;
 pub mod guest;
 pub mod hypervisor;
 pub mod hypervisors;
 pub mod launch;
 pub mod libvirt;
-mod named;
 pub mod qemu;
-mod texts;
 pub mod threads;
 
+pub use display_strings::DisplayStrings;
 pub use error::{AnyDriverError, DriverError, ErrorClass, VmError};
-pub use hypervisor::{GuestPlace, Hypervisor, MachineCommand, Monitor, VmSelector};
-pub use texts::Texts;
-pub use threads::{Found, VmThread, discover};
+pub use hypervisor::{CpuInstanceProperties, Hypervisor, MachineCommand, Monitor, VmSelector};
+pub use threads::{DiscoveredVm, VmThread, discover};

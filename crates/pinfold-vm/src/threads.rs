@@ -46,7 +46,7 @@ pub struct VmThread {
 
 /// Result of the discovery of a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredVm {
     /// Process ID of the hypervisor.
     pub pid: Tid,
     /// Its threads: vCPUs first, by index, then the others by role and number.
@@ -63,7 +63,7 @@ pub struct Found {
     pub roll: Option<ThreadList>,
 }
 
-impl Found {
+impl DiscoveredVm {
     /// The indexes of the present vCPUs, ascending. There is a gap where a vCPU was plugged into a
     /// later slot.
     pub fn vcpu_ids(&self) -> Vec<u32> {
@@ -102,7 +102,7 @@ impl Found {
 ///
 /// # Errors
 /// As [`discover`]; [`VmError::ForeignOwner`].
-pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
+pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<DiscoveredVm, VmError> {
     match monitor.peer() {
         Some(pid) if require(host, pid, monitor.hypervisor()).is_ok() => {
             discover(host, pid, Some(monitor))
@@ -115,7 +115,7 @@ pub fn find(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError
 
 /// Uses the process of the first vCPU's thread, if it is a hypervisor's that the peer's user may
 /// represent.
-fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<Found, VmError> {
+fn find_by_vcpu(host: &dyn Host, monitor: &mut dyn Monitor) -> Result<DiscoveredVm, VmError> {
     let first = monitor.cpus()?.first().ok_or(VmError::NoVcpus)?.thread;
     let pid = leader_of(host, first)?;
     require(host, pid, monitor.hypervisor())?;
@@ -153,7 +153,7 @@ pub fn discover(
     host: &dyn Host,
     pid: Tid,
     monitor: Option<&mut dyn Monitor>,
-) -> Result<Found, VmError> {
+) -> Result<DiscoveredVm, VmError> {
     let (hypervisor, (mut found, descriptors)) = match monitor {
         Some(monitor) => (monitor.hypervisor(), by_monitor(host, pid, monitor)?),
         None => {
@@ -181,7 +181,7 @@ pub fn discover(
 /// [`VmError::NoProcess`] or [`VmError::NotHypervisor`].
 pub fn hypervisor_of(host: &dyn Host, pid: Tid) -> Result<&'static dyn Hypervisor, VmError> {
     let program = program_of(host, pid)?;
-    hypervisors::of_program(&program).ok_or_else(|| {
+    hypervisors::find_by_program(&program).ok_or_else(|| {
         let expected = hypervisors::names_of_running();
         VmError::NotHypervisor { pid, expected, program }
     })
@@ -193,7 +193,7 @@ fn require(host: &dyn Host, pid: Tid, hypervisor: &dyn Hypervisor) -> Result<(),
     if hypervisor.is_program(&program) {
         Ok(())
     } else {
-        let expected = hypervisor.texts().name.to_owned();
+        let expected = hypervisor.display_strings().name.to_owned();
         Err(VmError::NotHypervisor { pid, expected, program })
     }
 }
@@ -239,27 +239,28 @@ fn by_monitor(
     host: &dyn Host,
     pid: Tid,
     monitor: &mut dyn Monitor,
-) -> Result<(Found, Option<Descriptors>), VmError> {
+) -> Result<(DiscoveredVm, Option<Descriptors>), VmError> {
     let mut findings = Vec::new();
     let mut descriptors = None;
-    let StableReading { value: (reported, tasks), roll, settled } = settle(host, pid, &mut || {
-        let mut read = Err(VmError::NoProcess { pid });
-        let reported = monitor.vm(&mut || {
-            read = ThreadListing::read(host, pid);
-            descriptors = descriptors.or_else(|| Descriptors::read(host, pid));
+    let StableReading { value: (reported, tasks), roll, settled } =
+        read_until_stable(host, pid, &mut || {
+            let mut read = Err(VmError::NoProcess { pid });
+            let reported = monitor.query_vm(&mut || {
+                read = ThreadListing::read(host, pid);
+                descriptors = descriptors.or_else(|| Descriptors::read(host, pid));
+            })?;
+            if reported.cpus.is_empty() {
+                return Err(VmError::NoVcpus);
+            }
+            let ThreadListing { tids, tasks } = read?;
+            let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
+            Ok(ThreadReading { tids, value: (reported, tasks), complete })
         })?;
-        if reported.cpus.is_empty() {
-            return Err(VmError::NoVcpus);
-        }
-        let ThreadListing { tids, tasks } = read?;
-        let complete = reported.tids().all(|tid| tids.binary_search(&tid).is_ok());
-        Ok(ThreadReading { tids, value: (reported, tasks), complete })
-    })?;
     if let Some(tid) = reported.tids().find(|tid| is_missing(&tasks, tid)) {
-        let texts = monitor.hypervisor().texts();
+        let texts = monitor.hypervisor().display_strings();
         return Err(VmError::ForeignThread { texts, pid, tid });
     }
-    findings.extend((!settled).then(|| unrest(pid)));
+    findings.extend((!settled).then(|| unstable_threads_finding(pid)));
     let vcpus = u32::try_from(reported.cpus.len()).unwrap_or(u32::MAX);
     let kvm = match descriptors {
         Some(descriptors) => descriptors.kvm,
@@ -285,7 +286,10 @@ fn by_monitor(
     });
     let threads = threads.collect();
     let accelerator = Some(accelerator);
-    Ok((Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll }, descriptors))
+    Ok((
+        DiscoveredVm { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll },
+        descriptors,
+    ))
 }
 
 fn is_missing(tasks: &[Task], tid: &Tid) -> bool {
@@ -308,8 +312,8 @@ fn by_names(
     host: &dyn Host,
     pid: Tid,
     hypervisor: &'static dyn Hypervisor,
-) -> Result<Found, VmError> {
-    let texts = hypervisor.texts();
+) -> Result<DiscoveredVm, VmError> {
+    let texts = hypervisor.display_strings();
     let text = format!(
         "the threads of process {pid} were identified only by their names, which {} does not \
          guarantee",
@@ -320,11 +324,11 @@ fn by_names(
         finding = finding.with_hint(format!("name {} instead of the process", texts.selectors));
     }
     let mut findings = vec![finding];
-    let StableReading { value: tasks, roll, settled } = settle(host, pid, &mut || {
+    let StableReading { value: tasks, roll, settled } = read_until_stable(host, pid, &mut || {
         let ThreadListing { tids, tasks } = ThreadListing::read(host, pid)?;
         Ok(ThreadReading { tids, value: tasks, complete: true })
     })?;
-    findings.extend((!settled).then(|| unrest(pid)));
+    findings.extend((!settled).then(|| unstable_threads_finding(pid)));
     let accelerator = accelerator_by_names(hypervisor, &tasks);
     let threads: Vec<VmThread> = tasks
         .into_iter()
@@ -342,7 +346,7 @@ fn by_names(
         vcpus = hypervisor.parse(&command_line(host, pid)?).spec().vcpus.unwrap_or(1);
         findings.extend((vcpus > 1).then(|| one_thread(vcpus)));
     }
-    Ok(Found { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll })
+    Ok(DiscoveredVm { pid, threads, accelerator, vcpus, max_vcpus: vcpus, findings, roll })
 }
 
 /// The threads of a process, listed and then read.
@@ -383,7 +387,7 @@ struct StableReading<T> {
 }
 
 /// Reads until the list is complete and unchanged after the reading.
-fn settle<T>(
+fn read_until_stable<T>(
     host: &dyn Host,
     pid: Tid,
     look: &mut ReadThreads<'_, T>,
@@ -415,7 +419,7 @@ fn settle<T>(
     }
 }
 
-fn unrest(pid: Tid) -> Finding {
+fn unstable_threads_finding(pid: Tid) -> Finding {
     Finding::warning(
         "roles",
         format!(

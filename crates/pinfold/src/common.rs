@@ -2,7 +2,7 @@
 
 use pinfold_config::requests;
 use pinfold_host::{Host, LiveHost};
-use pinfold_model::{Free, Request, Topology, VnodeRequest};
+use pinfold_model::{FreeCpus, Request, Topology, VnodeRequest};
 use pinfold_plan::command;
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::inputs::{name_option, pus, require_known};
@@ -10,7 +10,7 @@ use pinfold_run::{Exit, Failure, profile};
 use pinfold_vm::{VmSelector, hypervisors};
 
 use crate::cli::{Isolate, PlacementArgs, VmArgs};
-use crate::output::say;
+use crate::output::print_message;
 
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
@@ -47,14 +47,15 @@ pub fn request(
         (Some(share), _) => Some(name_option("--free", requests::free_share(share))?),
         (None, Some(list)) => {
             let free = name_option("--host-cpus", requests::free_pus("--host-cpus", list))?;
-            if let Free::These(pus) = &free {
+            if let FreeCpus::These(pus) = &free {
                 require_known("--host-cpus", pus, topology)?;
             }
             Some(free)
         }
         (None, None) => None,
     };
-    request.emulator = name_option("--emulator", requests::emulator_wish(&arguments.emulator))?;
+    request.emulator =
+        name_option("--emulator", requests::parse_emulator_request(&arguments.emulator))?;
     if let Some(text) = &arguments.prefer {
         request.prefer = name_option("--prefer", requests::preference(text))?;
     }
@@ -74,8 +75,9 @@ pub fn knobs(
         online: &topology.online(),
         isolates: arguments.isolate == Isolate::Host,
     };
-    let (knobs, note) = profile::knobs(profile::find_profile(name)?, &arguments.knobs, scope);
-    note.iter().for_each(|note| say(&note.to_string()));
+    let (knobs, note) =
+        profile::merge_tunables(profile::find_profile(name)?, &arguments.knobs, scope);
+    note.iter().for_each(|note| print_message(&note.to_string()));
     Ok(knobs)
 }
 

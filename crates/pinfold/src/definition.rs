@@ -17,7 +17,7 @@ use clap_complete::{CompleteEnv, Shell};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use pinfold_host::files;
-use pinfold_run::candidates::{self, Candidate};
+use pinfold_run::completions::{self, Candidate};
 use pinfold_run::{Exit, Failure};
 
 use crate::cli::{CompletionsArgs, ManArgs, layout};
@@ -117,17 +117,17 @@ fn with_values(command: Command) -> Command {
 
 fn with_value(command: &str, argument: Arg) -> Arg {
     let list = match (command, argument.get_id().as_str()) {
-        (_, "strategy" | "strategies") => candidates::strategies,
+        (_, "strategy" | "strategies") => completions::strategies,
         (_, "avoid" | "host_pus" | "cpus" | "pus" | "pu") => {
             return argument.add(ArgValueCompleter::new(cpus));
         }
-        (_, "node") => candidates::nodes,
-        (_, "libvirt" | "domain" | "machine") => candidates::domains,
+        (_, "node") => completions::nodes,
+        (_, "libvirt" | "domain" | "machine") => completions::domains,
         ("attach" | "exec" | "shell" | "set" | "verify" | "measure", "vnode") => vnodes,
         ("journal", "id") => placements,
         ("undo" | "status" | "watch", "id") => list_placements,
-        (_, "probe") => candidates::probes,
-        (_, "method") => candidates::methods,
+        (_, "probe") => completions::probes,
+        (_, "method") => completions::methods,
         ("check" | "run", "file") => return argument.add(ArgValueCompleter::new(studies)),
         _ => {
             let name = argument.get_value_names().and_then(|names| names.first());
@@ -155,22 +155,22 @@ fn beginning(kept: &str, word: &OsStr, all: Vec<Candidate>) -> Vec<CompletionCan
 fn cpus(word: &OsStr) -> Vec<CompletionCandidate> {
     let list = word.to_string_lossy();
     let kept = list.rfind([',', '-']).map_or("", |at| list.split_at(at + 1).0);
-    beginning(kept, word, candidates::cpus())
+    beginning(kept, word, completions::cpus())
 }
 
 /// The included studies and all paths.
 fn studies(word: &OsStr) -> Vec<CompletionCandidate> {
-    let mut all = beginning("", word, candidates::studies());
+    let mut all = beginning("", word, completions::studies());
     all.extend(PathCompleter::any().complete(word));
     all
 }
 
 fn vnodes() -> Vec<Candidate> {
-    candidates::vnodes(state().as_deref())
+    completions::vnodes(state().as_deref())
 }
 
 fn placements() -> Vec<Candidate> {
-    candidates::placements(state().as_deref())
+    completions::placements(state().as_deref())
 }
 
 /// The active placements by ID and by name.

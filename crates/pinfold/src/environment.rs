@@ -41,7 +41,7 @@ pub fn parse() -> Result<Cli, clap::Error> {
         unknown(names, &known).iter().for_each(|name| {
             let name = output::name(name);
             let known = known.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            output::say(&format!(
+            output::print_message(&format!(
                 "warning: the environment variable {name} is ignored (known: {known})"
             ));
         });
@@ -104,7 +104,7 @@ pub fn explain(mut error: clap::Error) -> ExitCode {
     }
     output::usage(&error);
     if let Some(hint) = hint {
-        output::say(&hint);
+        output::print_message(&hint);
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Input.code()))
 }

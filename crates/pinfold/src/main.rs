@@ -29,11 +29,11 @@ use commands::{
 };
 
 fn main() -> ExitCode {
-    if let Some(words) = advise::numad_words() {
-        return advise::as_numad(&words);
+    if let Some(words) = advise::numad_arguments() {
+        return advise::run_as_numad(&words);
     }
     definition::complete();
-    message::set_sink(output::say);
+    message::set_sink(output::print_message);
     let cli = match environment::parse() {
         Ok(cli) => cli,
         Err(error) => return environment::explain(error),
@@ -85,7 +85,7 @@ fn print_result(result: Result<(), Failure>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let failure = failure.for_user(process::is_root(), &environment::command_line());
-            output::say(&failure.to_string());
+            output::print_message(&failure.to_string());
             ExitCode::from(failure.exit.code())
         }
     }

@@ -6,18 +6,18 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use pinfold_model::shown::{self, harmless};
+use pinfold_model::escape::{self, escape_text};
 
 use crate::screen;
 
 /// Prints text to standard output.
-pub fn data(text: &str) {
-    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &harmless(text)));
+pub fn print_data(text: &str) {
+    ignore_closed_pipe(write_all(&mut io::stdout().lock(), &escape_text(text)));
 }
 
 /// Prints text for the user, folded to the width of the terminal.
 pub fn show(text: &str) {
-    data(&screen::fit_width(text));
+    print_data(&screen::fit_width(text));
 }
 
 /// Rating of an answer.
@@ -34,7 +34,7 @@ pub enum Tone {
 /// Prints the answer with which the output of a command starts, coloured on a terminal. The text is
 /// complete without the colour.
 pub fn answer(tone: Tone, text: &str) {
-    let text = harmless(text).into_owned();
+    let text = escape_text(text).into_owned();
     let text = screen::fit_width(text.trim_end());
     let code = match tone {
         Tone::Good => "1;32",
@@ -65,9 +65,9 @@ pub fn usage(error: &clap::Error) {
     let text = if is_coloured(is_terminal) {
         error.render().ansi().to_string()
     } else {
-        harmless(&error.render().to_string()).into_owned()
+        escape_text(&error.render().to_string()).into_owned()
     };
-    let text = screen::fold_text(&text, columns.unwrap_or(screen::PLAIN).into());
+    let text = screen::fold_text(&text, columns.unwrap_or(screen::DEFAULT_COLUMNS).into());
     ignore_closed_pipe(if error.use_stderr() {
         write_all(&mut io::stderr().lock(), &text)
     } else {
@@ -81,8 +81,8 @@ pub fn document(text: &str) {
 }
 
 /// Prints a message for the user.
-pub fn say(text: &str) {
-    let text = harmless(text);
+pub fn print_message(text: &str) {
+    let text = escape_text(text);
     // Sentences are folded on a terminal; logs keep their lines.
     let columns = screen::error_columns();
     let text =
@@ -96,11 +96,11 @@ pub fn say(text: &str) {
 
 /// A name on one line.
 pub fn name(text: &str) -> String {
-    shown::name(text).into_owned()
+    escape::name(text).into_owned()
 }
 
 /// True if standard error is a terminal.
-pub fn has_person() -> bool {
+pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn json_means_the_same_afterwards() {
         let value = serde_json::json!({ "name": "a\u{1b}\u{9b}\u{202e}\r\nb" });
-        let shown = harmless(&value.to_string()).into_owned();
+        let shown = escape_text(&value.to_string()).into_owned();
         assert!(!shown.contains(char::is_control), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }

@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pinfold_run::time;
 use pinfold_study::study::{Event, Progress, Update};
 
-use crate::output::{has_person, say};
+use crate::output::{is_stderr_terminal, print_message};
 
 /// A progress bar.
 pub struct Bar {
@@ -17,7 +17,7 @@ pub struct Bar {
 impl Bar {
     /// A bar if standard error is a terminal.
     pub fn new(what: &'static str) -> Self {
-        let bar = has_person().then(|| {
+        let bar = is_stderr_terminal().then(|| {
             let bar = ProgressBar::new(0);
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
                 bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
@@ -29,8 +29,8 @@ impl Bar {
 
     fn report(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| say(line)),
-            None => say(line),
+            Some(bar) => bar.suspend(|| print_message(line)),
+            None => print_message(line),
         }
     }
 }
@@ -72,7 +72,7 @@ impl Progress for Bar {
                     let (done, total) = (update.done, update.total);
                     let block = update.block + 1;
                     let what = self.what;
-                    say(&format!("{done}/{total} {what}, block {block}, {left} left"));
+                    print_message(&format!("{done}/{total} {what}, block {block}, {left} left"));
                     self.reported = Some((update.block, part));
                 }
             }

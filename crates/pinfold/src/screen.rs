@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle
 use pinfold_model::fold;
 
 /// Width of tables and charts if none is known.
-pub const PLAIN: u16 = 80;
+pub const DEFAULT_COLUMNS: u16 = 80;
 /// Valid widths; others are clamped.
 const SENSIBLE: std::ops::RangeInclusive<u16> = 20..=1000;
 /// Marks the end of a row, so that the text can be split again.
@@ -33,14 +33,14 @@ pub fn error_columns() -> Option<u16> {
 /// The requested width, else that of the terminal; 0 columns mean unknown.
 fn usable(asked: Option<&str>, terminal: Option<u16>) -> Option<u16> {
     let asked = asked.and_then(|text| text.trim().parse().ok()).filter(|columns| *columns > 0);
-    let terminal = terminal.map(|columns| if columns == 0 { PLAIN } else { columns });
+    let terminal = terminal.map(|columns| if columns == 0 { DEFAULT_COLUMNS } else { columns });
     let columns: u16 = asked.or(terminal)?;
     Some(columns.clamp(*SENSIBLE.start(), *SENSIBLE.end()))
 }
 
 /// Width of a chart.
 pub fn width() -> u16 {
-    columns().unwrap_or(PLAIN)
+    columns().unwrap_or(DEFAULT_COLUMNS)
 }
 
 /// An empty table without lines between its rows: a sweep of sizes has dozens of rows.
@@ -103,7 +103,7 @@ fn stack_table(mut table: Table, numbers: Range<usize>) -> String {
 fn is_too_wide(table: &Table) -> bool {
     let mut natural = table.clone();
     natural.set_content_arrangement(ContentArrangement::Disabled);
-    widest(&natural.trim_fmt()) > usize::from(table.width().unwrap_or(PLAIN))
+    widest(&natural.trim_fmt()) > usize::from(table.width().unwrap_or(DEFAULT_COLUMNS))
 }
 
 /// Text folded to the width of the terminal.

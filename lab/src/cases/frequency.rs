@@ -6,7 +6,7 @@ use super::shapes::{self, MONITOR};
 use super::{Extent, kill};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::ship::MODULES;
+use crate::guest_files::MODULES;
 
 const APPLY: [&str; 5] = ["apply", "--qmp", MONITOR, "--strategy", "low-latency"];
 const KNOBS: [&str; 6] =

@@ -5,7 +5,7 @@
 use super::vnodes::{PLATFORM, UP, mount, put, signal};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::ship::MODULES;
+use crate::guest_files::MODULES;
 
 /// Core 1, CPUs 2 and 3, is one domain.
 const SCALED: &str = "/sys/devices/system/cpu/cpu2/cpufreq";

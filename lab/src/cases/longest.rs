@@ -107,7 +107,7 @@ pub(super) fn kill_longest(
         // A kernel without one of them reports it; the case of the tunables checks this.
         apply.extend(["--knob", words]);
     }
-    let (before, pus) = there_and_back(guest, vm, &apply)?;
+    let (before, pus) = apply_and_undo(guest, vm, &apply)?;
     let each = at_each_change(guest, &apply, &before, extent, progress)?;
     let random = at_random(guest, &apply, &before, extent, progress)?;
     Ok(format!(
@@ -147,7 +147,7 @@ fn look(guest: &mut Guest) -> Result<Snapshot, LabError> {
 /// Applies the plan once and undoes it; returns the state of the host afterwards, and the CPUs of
 /// the vCPUs. The state must be the initial one, except for lists that a kernel only accepts with
 /// explicit CPUs, which undo reports.
-fn there_and_back(
+fn apply_and_undo(
     guest: &mut Guest,
     vm: u32,
     apply: &[&str],

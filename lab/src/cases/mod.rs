@@ -40,11 +40,11 @@ pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DIES, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM,
-    SCALED, SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TWO,
+    BIG, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
+    SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TWO, TWO_DIES,
 };
 use crate::guest::{Guest, Shape};
-use crate::ship::Cargo;
+use crate::guest_files::GuestFiles;
 use crate::stage::{Cgroups, LabHost};
 
 /// Modules that a host under test may insert in addition to those of its port.
@@ -167,10 +167,10 @@ impl Case {
         Case::Topology(NUMA),
         Case::Topology(TWO),
         Case::Topology(FOUR),
-        Case::Topology(DIES),
+        Case::Topology(TWO_DIES),
         Case::Topology(BIG),
         Case::Placed(TWO, place_machine("low-latency-rt", 1, None)),
-        Case::Placed(DIES, place_machine("l3-exclusive", 2, None)),
+        Case::Placed(TWO_DIES, place_machine("l3-exclusive", 2, None)),
         Case::Placed(BIG, place_machine("numa-exclusive", 4, None)),
         Case::Placed(NUMA, place_machine("low-latency", 2, Some(7))),
         Case::Several,
@@ -332,7 +332,7 @@ impl Case {
             Case::Longest => lab.longest(self.name()),
             Case::PowerCuts => {
                 let image = format!("{}/disk.img", lab.folder);
-                lab.with(self.name(), |cargo: &Cargo| cargo.with_disk(&image), Lab::power_cuts)
+                lab.with(self.name(), |cargo: &GuestFiles| cargo.with_disk(&image), Lab::power_cuts)
             }
             Case::Hotplug => {
                 lab.run_case(&TURNS_NUMA, self.name(), |guest| hotplug::smt(guest, lab.extent))
@@ -343,20 +343,20 @@ impl Case {
             Case::Benchmarks => lab.run_case(&TWO, self.name(), benchmarks::all),
             Case::FarMemory => lab.run_case(&ROOMY_NUMA, self.name(), study::far_memory),
             Case::Isolated => lab.run_case(&ISOLATED, self.name(), study::check_isolation),
-            Case::Overhead => lab.with(self.name(), Cargo::with_guests, |lab, name| {
+            Case::Overhead => lab.with(self.name(), GuestFiles::with_guests, |lab, name| {
                 lab.run_case(&ROOMY_SVM, name, study::overhead)
             }),
             Case::Interrupts => lab.run_case(&DISK_NUMA, self.name(), irqs::move_interrupts),
-            Case::NeighbourGuest => lab.with(self.name(), Cargo::with_guests, |lab, name| {
+            Case::NeighbourGuest => lab.with(self.name(), GuestFiles::with_guests, |lab, name| {
                 lab.run_case(&NUMA_SVM, name, study_guests::check_places)
             }),
-            Case::Systemd => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
+            Case::Systemd => lab.with(self.name(), GuestFiles::with_systemd, |lab, name| {
                 lab.run_case(&SMALL, name, systemd::keeps)
             }),
-            Case::Interleaved => lab.with(self.name(), Cargo::with_systemd, |lab, name| {
+            Case::Interleaved => lab.with(self.name(), GuestFiles::with_systemd, |lab, name| {
                 lab.run_case(&TURNS_EIGHT, name, |guest| interleaved::keep_order(guest, lab.extent))
             }),
-            Case::Package => lab.with(self.name(), Cargo::with_package, |lab, name| {
+            Case::Package => lab.with(self.name(), GuestFiles::with_package, |lab, name| {
                 lab.run_case(&SMALL, name, package::installed_and_removed)
             }),
             Case::Frequency => {
@@ -382,7 +382,7 @@ const fn place_machine(strategy: &'static str, vcpus: u32, offline: Option<u32>)
 /// The data that all cases of a run share.
 #[derive(Debug)]
 pub struct Lab {
-    cargo: Cargo,
+    cargo: GuestFiles,
     kernel: GuestKernel,
     folder: String,
     extent: Extent,
@@ -411,7 +411,7 @@ impl Lab {
         extent: Extent,
     ) -> Result<Self, LabError> {
         let cache = format!("{}/lab", files::cache_dir()?);
-        let cargo = Cargo::load(pinfold, flavour.isa, &cache)?;
+        let cargo = GuestFiles::load(pinfold, flavour.isa, &cache)?;
         let kernel = fetch_kernel(&cache, flavour, &MODULES)?;
         Ok(Self { cargo, kernel, folder: folder.to_owned(), extent })
     }
@@ -467,7 +467,7 @@ impl Lab {
     fn with(
         &self,
         name: String,
-        more: impl FnOnce(&Cargo) -> Result<Cargo, LabError>,
+        more: impl FnOnce(&GuestFiles) -> Result<GuestFiles, LabError>,
         run: impl FnOnce(&Self, String) -> Vec<(String, String, Verdict)>,
     ) -> Vec<(String, String, Verdict)> {
         match more(&self.cargo) {
@@ -544,7 +544,8 @@ impl Lab {
                 },
                 // The same cut is tried once more.
                 Err(_)
-                    if guest.was_upset().is_ok_and(|is| is) && upset != Some(cuts.count_cuts()) =>
+                    if guest.has_int3_panic().is_ok_and(|is| is)
+                        && upset != Some(cuts.count_cuts()) =>
                 {
                     upset = Some(cuts.count_cuts());
                     continue;
@@ -569,7 +570,7 @@ impl Lab {
         let release = guest.release.clone();
         match run(&mut guest) {
             Ok(text) => (release, verdict(guest.end().map(|()| text)), false),
-            Err(error) => match guest.was_upset() {
+            Err(error) => match guest.has_int3_panic() {
                 Ok(was_upset) => (release, fail_case(guest, &error), was_upset),
                 Err(lost) => (release, Verdict::Failed(format!("{error}\n  {lost}")), false),
             },

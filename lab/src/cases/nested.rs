@@ -8,7 +8,7 @@ use pinfold_model::Isa;
 use super::shapes::{self, MONITOR, ROOT};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::ship::MODULES;
+use crate::guest_files::MODULES;
 use crate::snapshot::Snapshot;
 
 /// Inserts the modules that are not built in, and creates the device nodes, which no other program

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::systemd::{APPLY, PREPARE, look, near};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::ship::PACKAGE;
+use crate::guest_files::PACKAGE;
 
 /// All files of the host's own, without dpkg's records.
 const FILES: &str = "find / -xdev ! -type d | grep -v -E '^/(dev|proc|run|sys|tmp)/|^/var/(lib/dpkg|log)/' \

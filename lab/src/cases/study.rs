@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::nested;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
-use crate::ship::MODULES;
+use crate::guest_files::MODULES;
 
 /// The program of a trial. It prints a line: the levels of its cell, its own CPUs and pages on
 /// either node, and those of its neighbour, as soon as that has filled most of its memory.

@@ -25,7 +25,7 @@ pub(super) fn take(
     if !seen.is_alive(host, task)? {
         return Ok(ChangeOutcome::Gone);
     }
-    let answer = tasks::unless_gone(host.set_affinity(task.tid, mask))?;
+    let answer = tasks::ignore_gone(host.set_affinity(task.tid, mask))?;
     Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
@@ -35,7 +35,7 @@ pub(super) fn verify(
     task: TaskId,
     mask: &CpuSet,
 ) -> Result<ReadBack, HostError> {
-    let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else {
+    let Some(found) = tasks::ignore_gone(host.affinity(task.tid))? else {
         return Ok(ReadBack::Gone);
     };
     if found == *mask {
@@ -244,7 +244,7 @@ pub(super) fn release_born(
     };
     // The process itself has this mask, which Pinfold did not set.
     if let Some(main) = main
-        && tasks::unless_gone(past.host.affinity(main))? == Some(now)
+        && tasks::ignore_gone(past.host.affinity(main))? == Some(now)
     {
         return Ok(Reverted::Nothing);
     }
@@ -256,7 +256,7 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<(CpuSet, CpuSet)
     if !tasks::is_alive(past.host, task)? {
         return Ok(None);
     }
-    let Some(now) = tasks::unless_gone(past.host.affinity(task.tid))? else { return Ok(None) };
+    let Some(now) = tasks::ignore_gone(past.host.affinity(task.tid))? else { return Ok(None) };
     let allowed = allowed_cpus(past.host, past.cpusets.as_ref(), task.tid)?;
     Ok(allowed.map(|allowed| (now, allowed)))
 }
@@ -271,10 +271,10 @@ fn set(
         Some(possible) if past.masks_survive && allowed.is_subset(mask) => possible,
         Some(_) | None => mask,
     };
-    if tasks::unless_gone(past.host.set_affinity(task.tid, asked))?.is_none() {
+    if tasks::ignore_gone(past.host.set_affinity(task.tid, asked))?.is_none() {
         return Ok(Reverted::Gone);
     }
-    let Some(now) = tasks::unless_gone(past.host.affinity(task.tid))? else {
+    let Some(now) = tasks::ignore_gone(past.host.affinity(task.tid))? else {
         return Ok(Reverted::Gone);
     };
     if now == *mask || now == mask.intersection(allowed) {
@@ -337,7 +337,7 @@ pub(super) fn add_offline(past: &UndoContext<'_>, cpusets: &Cpusets) -> Result<(
         for process in cpusets.members(past.host, &group)? {
             for tid in tasks::threads_of(past.host, process)? {
                 if lacks_offline_cpus(past, tid, &online)? {
-                    tasks::unless_gone(past.host.set_affinity(tid, possible))?;
+                    tasks::ignore_gone(past.host.set_affinity(tid, possible))?;
                 }
             }
         }
@@ -354,7 +354,7 @@ fn lacks_offline_cpus(
 ) -> Result<bool, HostError> {
     let is_movable = tasks::stat(past.host, tid)?.is_some_and(|stat| !stat.is_unmovable());
     let path = paths::process_status(tid);
-    let Some(text) = tasks::unless_gone(past.host.read_text(&path))? else { return Ok(false) };
+    let Some(text) = tasks::ignore_gone(past.host.read_text(&path))? else { return Ok(false) };
     let status = proc_status::parse(&text).map_err(|error| error.at(&path))?;
     Ok(is_movable && status.cpus_allowed.as_ref() == Some(online))
 }

@@ -30,7 +30,7 @@ pub(super) fn take(
         if stat.start_time != task.start_time {
             continue;
         }
-        match tasks::unless_gone(host.write(&path, task.tid.to_string().as_bytes())) {
+        match tasks::ignore_gone(host.write(&path, task.tid.to_string().as_bytes())) {
             Ok(_) => {}
             Err(error) if stat.is_kernel_thread() && is_invalid(&error) => {
                 let text = format!("kernel thread {} ({}) cannot be moved", task.tid, stat.comm);
@@ -75,9 +75,9 @@ pub(super) fn revert(
     state: &TaskState,
 ) -> Vec<Result<Reverted, HostError>> {
     match move_back(past, state) {
-        Ok(Back::Gone) => vec![Ok(Reverted::Gone)],
-        Ok(Back::OtherGroup(finding)) => vec![Ok(Reverted::Changed(finding))],
-        Ok(Back::There { moved, inside, before }) => {
+        Ok(MoveBackOutcome::Gone) => vec![Ok(Reverted::Gone)],
+        Ok(MoveBackOutcome::OtherGroup(finding)) => vec![Ok(Reverted::Changed(finding))],
+        Ok(MoveBackOutcome::There { moved, inside, before }) => {
             let mut answers = vec![
                 affinity::restore_moved(past, state.task, &state.mask, inside.as_ref(), &before),
                 policy::check_moved(past, state.task, state.policy),
@@ -91,35 +91,37 @@ pub(super) fn revert(
     }
 }
 
-enum Back {
+enum MoveBackOutcome {
     There { moved: bool, inside: Option<CpuSet>, before: CpuSet },
     OtherGroup(Finding),
     Gone,
 }
 
-fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<Back, HostError> {
+fn move_back(past: &UndoContext<'_>, state: &TaskState) -> Result<MoveBackOutcome, HostError> {
     let (host, task) = (past.host, state.task);
-    let Some(cpusets) = &past.cpusets else { return Ok(Back::Gone) };
+    let Some(cpusets) = &past.cpusets else { return Ok(MoveBackOutcome::Gone) };
     if !tasks::is_alive(host, task)? {
-        return Ok(Back::Gone);
+        return Ok(MoveBackOutcome::Gone);
     }
-    let Some(current) = cpusets.group_of(host, task.tid)? else { return Ok(Back::Gone) };
-    let Some(before) = tasks::unless_gone(host.affinity(task.tid))? else { return Ok(Back::Gone) };
+    let Some(current) = cpusets.group_of(host, task.tid)? else { return Ok(MoveBackOutcome::Gone) };
+    let Some(before) = tasks::ignore_gone(host.affinity(task.tid))? else {
+        return Ok(MoveBackOutcome::Gone);
+    };
     let origin = cpusets.nearest(past.host, &past.dir_of(&state.group))?;
     // After a crash during an undo the group may be gone; its steps record its CPUs.
     let inside = past.confinement_of(task);
     if current == origin {
-        return Ok(Back::There { moved: false, inside, before });
+        return Ok(MoveBackOutcome::There { moved: false, inside, before });
     }
     if !past.is_ours(&current) {
         let text =
             format!("{task} is in {current}, where Pinfold did not put it; it was left there");
-        return Ok(Back::OtherGroup(Finding::warning("cgroup cpuset", text)));
+        return Ok(MoveBackOutcome::OtherGroup(Finding::warning("cgroup cpuset", text)));
     }
     Ok(if move_to(past, cpusets, task.tid, &origin)? {
-        Back::There { moved: true, inside, before }
+        MoveBackOutcome::There { moved: true, inside, before }
     } else {
-        Back::Gone
+        MoveBackOutcome::Gone
     })
 }
 
@@ -140,7 +142,7 @@ fn move_to(
         None => false,
     };
     let path = if alone { paths::cgroup_threads(group) } else { cpusets.members_path(group) };
-    Ok(tasks::unless_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
+    Ok(tasks::ignore_gone(past.host.write(&path, tid.to_string().as_bytes()))?.is_some())
 }
 
 /// The domain group of a threaded group; the group itself if it is not threaded.
@@ -161,7 +163,7 @@ pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, Hos
     let mut moved = 0;
     for tid in cpusets.members(past.host, group)? {
         let (home, parent) = home_of(past, cpusets, tid, group)?;
-        let Some(before) = tasks::unless_gone(past.host.affinity(tid))? else { continue };
+        let Some(before) = tasks::ignore_gone(past.host.affinity(tid))? else { continue };
         let Some(stat) = tasks::stat(past.host, tid)? else { continue };
         if !move_to(past, cpusets, tid, &home)? {
             continue;

@@ -56,7 +56,7 @@ fn offline(past: &UndoContext<'_>) -> Result<CpuSet, HostError> {
 pub(super) fn finish(past: &UndoContext<'_>, path: &str) -> Result<Reverted, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
     let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
-    let Some(now) = tasks::unless_gone(past.host.read(path))? else {
+    let Some(now) = tasks::ignore_gone(past.host.read(path))? else {
         return Ok(Reverted::Restored);
     };
     // The reset for a sibling group may have emptied this list too.
@@ -154,7 +154,7 @@ pub(super) fn is_all(
         return Ok(false);
     }
     let shown = cpusets::parse(path, value)?;
-    let all = tasks::unless_gone(cpusets.effective(past.host, cpusets.parent(group)))?;
+    let all = tasks::ignore_gone(cpusets.effective(past.host, cpusets.parent(group)))?;
     let offline = offline(past)?;
     Ok(all.is_some_and(|all| all.union(&offline) == shown.union(&offline)))
 }

@@ -212,7 +212,7 @@ pub(super) fn revert(
     if let Some(cpusets) = list {
         cpuset_reset::repair(past, cpusets, group)?;
     }
-    let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
+    let Some(now) = tasks::ignore_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind == Kind::Controllers {
         return disable_both(past, path, group, &now, original);
     }
@@ -367,7 +367,7 @@ fn disable_cpu(
         return Ok(Reverted::Nothing);
     }
     for child in cpusets.children(past.host, group)? {
-        let read = |path: String| tasks::unless_gone(past.host.read(&path));
+        let read = |path: String| tasks::ignore_gone(past.host.read(&path));
         let below = read(paths::cgroup_subtree_control(&child))?;
         let weight = read(paths::cpu_weight(&child))?.unwrap_or_default();
         let max = read(paths::cpu_max(&child))?.unwrap_or_default();

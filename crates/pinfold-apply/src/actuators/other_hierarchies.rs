@@ -18,14 +18,14 @@ fn file_of(host: &dyn Host, group: &str) -> Result<String, HostError> {
     if host.exists(&paths::cgroup_tasks(group)) {
         return Ok("tasks".to_owned());
     }
-    let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
+    let kind = tasks::ignore_gone(host.read_text(&paths::cgroup_type(group)))?;
     let is_threaded = kind.is_some_and(|kind| kind.trim() == "threaded");
     Ok(if is_threaded { cpusets::THREADS_FILE } else { "cgroup.procs" }.to_owned())
 }
 
 fn members(host: &dyn Host, group: &str, file: &str) -> Result<BTreeSet<Tid>, HostError> {
     let path = paths::cgroup_file(group, file);
-    let text = tasks::unless_gone(host.read_text(&path))?.unwrap_or_default();
+    let text = tasks::ignore_gone(host.read_text(&path))?.unwrap_or_default();
     Ok(text.lines().filter_map(|line| line.trim().parse().ok().map(Tid)).collect())
 }
 
@@ -37,7 +37,7 @@ pub(super) fn evacuate(host: &dyn HostMut, group: &str) -> Result<usize, HostErr
     let mut moved = 0;
     for tid in members(host, group, &file)? {
         let written = host.write(&target, tid.to_string().as_bytes());
-        moved += usize::from(tasks::unless_gone(written)?.is_some());
+        moved += usize::from(tasks::ignore_gone(written)?.is_some());
     }
     Ok(moved)
 }
@@ -80,7 +80,7 @@ pub(super) fn revert(
     let home = if host.exists(&home) { home } else { mount.to_owned() };
     let written =
         host.write(&paths::cgroup_file(&home, &file), state.task.tid.to_string().as_bytes());
-    Ok(tasks::unless_gone(written)?.map_or(Reverted::Gone, |()| Reverted::Restored))
+    Ok(tasks::ignore_gone(written)?.map_or(Reverted::Gone, |()| Reverted::Restored))
 }
 
 /// True if a mount is not that of the cpuset hierarchy.

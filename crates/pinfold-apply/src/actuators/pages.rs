@@ -24,7 +24,7 @@ pub(super) fn take(
         return Ok(ChangeOutcome::Gone);
     }
     let Some(before) = kib_on(host, task, from)? else { return Ok(ChangeOutcome::Gone) };
-    let Some(refused) = tasks::unless_gone(host.migrate_pages(task.tid, from, to))? else {
+    let Some(refused) = tasks::ignore_gone(host.migrate_pages(task.tid, from, to))? else {
         return Ok(ChangeOutcome::Gone);
     };
     let Some(left) = kib_on(host, task, from)? else { return Ok(ChangeOutcome::Gone) };
@@ -63,7 +63,7 @@ pub(super) fn revert(
 /// Memory of a process on these nodes; `None` if it has ended.
 fn kib_on(host: &dyn Host, task: TaskId, nodes: &[NodeId]) -> Result<Option<u64>, HostError> {
     let path = paths::process_numa_maps(task.tid);
-    let Some(text) = tasks::unless_gone(host.read_text(&path))? else { return Ok(None) };
+    let Some(text) = tasks::ignore_gone(host.read_text(&path))? else { return Ok(None) };
     let kib = numa_maps::parse(&text).map_err(|error| error.at(&path))?;
     Ok(Some(nodes.iter().filter_map(|node| kib.get(node)).sum()))
 }

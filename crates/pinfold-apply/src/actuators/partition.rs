@@ -82,7 +82,7 @@ pub(super) fn revert(
     path: &str,
     original: &[u8],
 ) -> Result<Reverted, HostError> {
-    let Some(now) = tasks::unless_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
+    let Some(now) = tasks::ignore_gone(past.host.read(path))? else { return Ok(Reverted::Gone) };
     if kind(&now) == kind(original) {
         return Ok(Reverted::Nothing);
     }

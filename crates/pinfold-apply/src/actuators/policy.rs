@@ -18,12 +18,12 @@ pub(super) fn take(
     if !seen.is_alive(host, task)? {
         return Ok(ChangeOutcome::Gone);
     }
-    let answer = tasks::unless_gone(host.set_policy(task.tid, policy))?;
+    let answer = tasks::ignore_gone(host.set_policy(task.tid, policy))?;
     Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
 pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<ReadBack, HostError> {
-    Ok(match tasks::unless_gone(host.policy(task.tid))? {
+    Ok(match tasks::ignore_gone(host.policy(task.tid))? {
         None => ReadBack::Gone,
         Some(found) if found == policy => ReadBack::AsAsked,
         Some(found) => ReadBack::Other { wanted: policy.to_string(), found: found.to_string() },
@@ -74,7 +74,7 @@ pub(super) fn release_born(
         return Ok(Reverted::Nothing);
     };
     if let Some(main) = main
-        && tasks::unless_gone(past.host.policy(main))? == Some(now)
+        && tasks::ignore_gone(past.host.policy(main))? == Some(now)
     {
         return Ok(Reverted::Nothing);
     }
@@ -85,14 +85,14 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostErr
     if !tasks::is_alive(past.host, task)? {
         return Ok(None);
     }
-    tasks::unless_gone(past.host.policy(task.tid))
+    tasks::ignore_gone(past.host.policy(task.tid))
 }
 
 fn set(past: &UndoContext<'_>, task: TaskId, policy: Policy) -> Result<Reverted, HostError> {
-    if tasks::unless_gone(past.host.set_policy(task.tid, policy))?.is_none() {
+    if tasks::ignore_gone(past.host.set_policy(task.tid, policy))?.is_none() {
         return Ok(Reverted::Gone);
     }
-    match tasks::unless_gone(past.host.policy(task.tid))? {
+    match tasks::ignore_gone(past.host.policy(task.tid))? {
         None => Ok(Reverted::Gone),
         Some(now) if now == policy => Ok(Reverted::Restored),
         Some(now) => Err(HostError::Unexpected {

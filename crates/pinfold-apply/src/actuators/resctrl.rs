@@ -60,7 +60,7 @@ pub(super) fn take(
 const ESRCH: i32 = 3;
 
 /// Meaning of the kernel's errors here, each with a hint.
-const WAYS_OUT: [(ErrorKind, &str); 6] = [
+const ERROR_HINTS: [(ErrorKind, &str); 6] = [
     (
         ErrorKind::StorageFull,
         "all classes of service are in use: remove a group that is not needed, see num_closids",
@@ -84,7 +84,7 @@ const WAYS_OUT: [(ErrorKind, &str); 6] = [
 fn explain_refusal(host: &dyn Host, error: HostError) -> Result<ChangeOutcome, HostError> {
     let HostError::File { source, .. } = &error else { return Err(error) };
     let kind = source.kind();
-    let Some((_, hint)) = WAYS_OUT.iter().find(|(known, _)| *known == kind) else {
+    let Some((_, hint)) = ERROR_HINTS.iter().find(|(known, _)| *known == kind) else {
         return Err(error);
     };
     let mut text = format!("{error}: {source}");

@@ -11,7 +11,7 @@
 //! between the two.
 
 use pinfold_host::{Host, HostError, HostMut, paths};
-use pinfold_model::{CpuSet, Finding, KeptFile, Lifetime, Setting, TaskId};
+use pinfold_model::{CpuSet, Finding, Lifetime, Setting, SettingsFile, TaskId};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, affinity};
 use crate::cpusets::{self, Hierarchy};
@@ -22,7 +22,7 @@ pub(super) fn take(
     setting: &Setting,
     value: &str,
 ) -> Result<ChangeOutcome, HostError> {
-    let answer = tasks::unless_gone(host.set_setting(setting, Some(value)))?;
+    let answer = tasks::ignore_gone(host.set_setting(setting, Some(value)))?;
     Ok(answer.map_or(ChangeOutcome::Gone, |()| ChangeOutcome::Done(Vec::new())))
 }
 
@@ -33,7 +33,7 @@ pub(super) fn verify(
     value: &str,
     tasks: &[TaskId],
 ) -> Result<ReadBack, HostError> {
-    let Some(found) = tasks::unless_gone(host.setting(setting))? else { return Ok(ReadBack::Gone) };
+    let Some(found) = tasks::ignore_gone(host.setting(setting))? else { return Ok(ReadBack::Gone) };
     if found.as_deref() != Some(value) {
         let found = found.unwrap_or_else(|| "none".to_owned());
         let found = format!("{found} (reported by {})", setting.keeper);
@@ -57,7 +57,7 @@ pub(super) fn revert(
     past: &UndoContext<'_>,
     setting: &Setting,
     original: Option<&str>,
-    files: &[KeptFile],
+    files: &[SettingsFile],
     masks: &[(TaskId, CpuSet)],
 ) -> Vec<Result<Reverted, HostError>> {
     match have_ended(past, masks) {
@@ -102,14 +102,14 @@ fn restore(
     past: &UndoContext<'_>,
     setting: &Setting,
     original: Option<&str>,
-    files: &[KeptFile],
+    files: &[SettingsFile],
 ) -> Result<Reverted, HostError> {
-    let Some(now) = tasks::unless_gone(past.host.setting(setting))? else {
+    let Some(now) = tasks::ignore_gone(past.host.setting(setting))? else {
         return Ok(Reverted::Gone);
     };
     let files = files_before(past, setting, original, files)?;
     if now.as_deref() == original {
-        let differed = tasks::unless_gone(past.host.put_setting_files(setting, &files))?;
+        let differed = tasks::ignore_gone(past.host.put_setting_files(setting, &files))?;
         return Ok(match differed {
             Some(true) => Reverted::Restored,
             Some(false) => Reverted::Nothing,
@@ -124,10 +124,10 @@ fn restore(
     }
     let set = past.host.set_setting(setting, original);
     let put = set.and_then(|()| past.host.put_setting_files(setting, &files));
-    if tasks::unless_gone(put)?.is_none() {
+    if tasks::ignore_gone(put)?.is_none() {
         return Ok(Reverted::Gone);
     }
-    match tasks::unless_gone(past.host.setting(setting))? {
+    match tasks::ignore_gone(past.host.setting(setting))? {
         None => Ok(Reverted::Gone),
         Some(now) if now.as_deref() == original => Ok(Reverted::Restored),
         Some(now) if original.is_none() && is_like_none(past, setting, now.as_deref())? => {
@@ -152,13 +152,13 @@ fn files_before(
     past: &UndoContext<'_>,
     setting: &Setting,
     original: Option<&str>,
-    files: &[KeptFile],
-) -> Result<Vec<KeptFile>, HostError> {
+    files: &[SettingsFile],
+) -> Result<Vec<SettingsFile>, HostError> {
     if !files.is_empty() || original.is_some() {
         return Ok(files.to_vec());
     }
-    let now = tasks::unless_gone(past.host.setting_files(setting))?.unwrap_or_default();
-    Ok(now.into_iter().map(|file| KeptFile { content: None, ..file }).collect())
+    let now = tasks::ignore_gone(past.host.setting_files(setting))?.unwrap_or_default();
+    Ok(now.into_iter().map(|file| SettingsFile { content: None, ..file }).collect())
 }
 
 /// True for a running object's list of CPUs that restricts nothing.

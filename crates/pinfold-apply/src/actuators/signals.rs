@@ -25,15 +25,15 @@ pub(super) fn revert(
     match stopped_processes(past, group) {
         Ok(found) => {
             let ours = found.into_iter().filter(|task| !before.contains(task));
-            let answers: Vec<_> = ours.map(|task| go_on(past, task)).collect();
+            let answers: Vec<_> = ours.map(|task| send_sigcont(past, task)).collect();
             if answers.is_empty() { vec![Ok(Reverted::Nothing)] } else { answers }
         }
         Err(error) => vec![Err(error)],
     }
 }
 
-fn go_on(past: &UndoContext<'_>, task: TaskId) -> Result<Reverted, HostError> {
-    let answer = tasks::unless_gone(past.host.signal(task, Signaled::Continue))?;
+fn send_sigcont(past: &UndoContext<'_>, task: TaskId) -> Result<Reverted, HostError> {
+    let answer = tasks::ignore_gone(past.host.signal(task, Signaled::Continue))?;
     Ok(answer.map_or(Reverted::Gone, |()| Reverted::Restored))
 }
 
@@ -60,15 +60,15 @@ fn stopped_processes(past: &UndoContext<'_>, group: &str) -> Result<Vec<TaskId>,
 /// The processes in a group and below it; empty if it no longer exists.
 pub(crate) fn members(host: &dyn Host, group: &str) -> Result<Vec<Tid>, HostError> {
     // The processes of a threaded group are listed by its domain group.
-    let kind = tasks::unless_gone(host.read_text(&paths::cgroup_type(group)))?;
+    let kind = tasks::ignore_gone(host.read_text(&paths::cgroup_type(group)))?;
     if kind.is_some_and(|kind| kind.trim() == "threaded") {
         return Ok(Vec::new());
     }
-    let Some(text) = tasks::unless_gone(host.read_text(&paths::cgroup_procs(group)))? else {
+    let Some(text) = tasks::ignore_gone(host.read_text(&paths::cgroup_procs(group)))? else {
         return tasks::confirm_missing(host, group).map(|()| Vec::new());
     };
     let mut found = tasks::numbers(text.lines().map(str::trim));
-    for name in tasks::unless_gone(host.list(group))?.unwrap_or_default() {
+    for name in tasks::ignore_gone(host.list(group))?.unwrap_or_default() {
         let below = paths::cgroup_file(group, &name);
         if host.exists(&paths::cgroup_procs(&below)) {
             found.extend(members(host, &below)?);

@@ -48,7 +48,7 @@ fn collect(
     let whole = cpusets.effective(host, group)?;
     for member in cpusets.members(host, group)? {
         for tid in tasks::threads_of(host, member)? {
-            let Some(mask) = tasks::unless_gone(host.affinity(tid))? else { continue };
+            let Some(mask) = tasks::ignore_gone(host.affinity(tid))? else { continue };
             let Some(stat) = tasks::stat(host, tid)? else { continue };
             let task = stat.task();
             if mask != whole && !stat.is_unmovable() && !masks.iter().any(|(at, _)| *at == task) {

@@ -24,8 +24,8 @@ use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{Journal, Journals, Record};
-use crate::layers::{OtherPlacements, Thing, first_undo, thing};
 use crate::order;
+use crate::other_placements::{OtherPlacements, Thing, first_undo, thing};
 use crate::steps::{Planned, Request, group_name, partition_name, unordered_steps};
 use crate::tasks::{self, Target};
 use crate::undo::drop_steps;
@@ -220,17 +220,17 @@ impl Comparison<'_> {
         let mut missing = Vec::new();
         for step in self.plan_all()?.steps {
             let left = &self.request.target().left;
-            if !is_left(self.host, left, &step)? && !self.is_so(&step)? {
+            if !is_left(self.host, left, &step)? && !self.is_applied(&step)? {
                 missing.push(step);
             }
         }
         // The masks of the present plan, which `needed` does not know.
         Ok(order::in_order(missing, &self.request.parking(), |task: TaskId| {
-            tasks::unless_gone(self.host.affinity(task.tid))
+            tasks::ignore_gone(self.host.affinity(task.tid))
         })?)
     }
 
-    fn is_so(&self, step: &Step) -> Result<bool, Failure> {
+    fn is_applied(&self, step: &Step) -> Result<bool, Failure> {
         // A group, or a file in it, that does not exist yet cannot be read back.
         let file = step.change.as_write_file().map(|(path, _)| path);
         if file.is_some_and(|path| !self.host.exists(path)) {

@@ -23,7 +23,7 @@ impl Journals<'_> {
     ///
     /// # Errors
     /// [`JournalError::Store`].
-    pub fn set_damaged_aside(&self, process: TaskId) -> Result<Vec<String>, JournalError> {
+    pub fn quarantine_damaged(&self, process: TaskId) -> Result<Vec<String>, JournalError> {
         let mut paths = Vec::new();
         for id in self.of_machine(&ids::of_machine(process))? {
             let Err(JournalError::Malformed { .. }) = self.reopen(&id) else { continue };

@@ -46,7 +46,7 @@ impl MarkNames {
 /// How much later starts are in this time namespace, in ticks; 0 on a kernel without them.
 fn later(host: &dyn Host) -> Result<i64, HostError> {
     let path = paths::own_time_offsets();
-    let Some(bytes) = tasks::unless_gone(host.read(&path))? else { return Ok(0) };
+    let Some(bytes) = tasks::ignore_gone(host.read(&path))? else { return Ok(0) };
     let text = String::from_utf8_lossy(&bytes);
     boot_offset(&text).ok_or_else(|| {
         let why = format!("{text:?} has no offset of the boot-time clock");

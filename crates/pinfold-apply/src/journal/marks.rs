@@ -104,7 +104,7 @@ impl Marks {
         let name = names.name(task);
         for folder in self.existing()? {
             // A mark that disappears meanwhile belongs to a placement that was reverted.
-            let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
+            let Some(noted) = tasks::ignore_gone(folder.read(&name))? else { continue };
             if let Some(error) = held_by(host, &journal_in(&noted), own, task)? {
                 return Ok(Some(error));
             }
@@ -237,7 +237,7 @@ impl Marks {
         for folder in self.existing()? {
             for name in folder.list()? {
                 // A mark that disappears meanwhile belongs to a placement that was reverted.
-                let Some(noted) = tasks::unless_gone(folder.read(&name))? else { continue };
+                let Some(noted) = tasks::ignore_gone(folder.read(&name))? else { continue };
                 let noted = journal_in(&noted);
                 if let Some(answer) = judge(host, &noted, names.task(&name))? {
                     found.push((StateDir::open_visible(folder.path())?, name, noted, answer));
@@ -477,7 +477,7 @@ fn is_in_force(host: &dyn Host, record: &Record) -> Result<bool, JournalError> {
         if is_original || !tasks::is_alive(host, task).map_err(JournalError::Host)? {
             continue;
         }
-        let own = tasks::unless_gone(host.affinity(task.tid)).map_err(JournalError::Host)?;
+        let own = tasks::ignore_gone(host.affinity(task.tid)).map_err(JournalError::Host)?;
         if own.as_ref() == Some(mask) {
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::{CpuSet, Step, TaskId, Undo, serial};
+use pinfold_model::{CpuSet, Step, TaskId, Undo, serde_formats};
 use serde::{Deserialize, Serialize};
 
 use super::JournalError;
@@ -115,7 +115,7 @@ pub enum Entry {
         detail: Option<String>,
     },
     /// Masks of bystanders, recorded on kernels that overwrite them when a cpuset changes.
-    Masks(#[serde(with = "serial::masks")] Vec<(TaskId, CpuSet)>),
+    Masks(#[serde(with = "serde_formats::masks")] Vec<(TaskId, CpuSet)>),
     /// Another plan of the same placement replaces the plan before it. It is written before the
     /// first change.
     Plan(NewPlan),
@@ -500,7 +500,7 @@ pub(super) fn boot_id(host: &dyn Host) -> Result<String, HostError> {
 pub(super) fn namespaces(host: &dyn Host) -> Result<Namespaces, HostError> {
     let mut found = Namespaces::new();
     for kind in NAMESPACES {
-        if let Some(name) = tasks::unless_gone(host.link(&paths::own_namespace(kind)))? {
+        if let Some(name) = tasks::ignore_gone(host.link(&paths::own_namespace(kind)))? {
             found.insert(kind.to_owned(), name);
         }
     }

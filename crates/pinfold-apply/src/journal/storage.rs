@@ -29,7 +29,7 @@ impl Storage for StateDir {
     }
 
     fn mark(&self) -> Result<u64, HostError> {
-        self.mark()
+        self.change_time_ns()
     }
 
     fn contains(&self, name: &str) -> bool {

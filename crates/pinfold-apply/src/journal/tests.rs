@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use pinfold_host::files::{Lock, StateDir};
 use pinfold_host::{Host as _, HostError, SimClock};
 use pinfold_model::{
-    Change, CpuSet, IsolationScope, Keeper, KeptFile, Lifetime, Plan, Role, Setting, Speed, Step,
-    TaskId, ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
+    Change, CpuSet, IsolationScope, Lifetime, Plan, Role, Setting, SettingManager, SettingsFile,
+    Speed, Step, TaskId, ThreadPlan, Tid, Undo, VnodeKind, VnodePlan,
 };
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
@@ -272,8 +272,8 @@ fn a_setting_reads_back_as_it_was_written() {
     let mask = CpuSet::parse_list("0-1").unwrap();
     let uri = "qemu:///system".to_owned();
     for (keeper, lifetime, original) in [
-        (Keeper::Libvirt { uri }, Lifetime::Running, Some("0-1".to_owned())),
-        (Keeper::Systemd, Lifetime::Lasting, None),
+        (SettingManager::Libvirt { uri }, Lifetime::Running, Some("0-1".to_owned())),
+        (SettingManager::Systemd, Lifetime::Lasting, None),
     ] {
         let setting = setting(keeper, lifetime);
         let value = "1".to_owned();
@@ -294,8 +294,8 @@ fn a_setting_reads_back_as_it_was_written() {
     }
 }
 
-fn file(path: &str, content: Option<&[u8]>) -> KeptFile {
-    KeptFile { path: path.to_owned(), content: content.map(<[u8]>::to_vec) }
+fn file(path: &str, content: Option<&[u8]>) -> SettingsFile {
+    SettingsFile { path: path.to_owned(), content: content.map(<[u8]>::to_vec) }
 }
 
 #[test]
@@ -725,7 +725,7 @@ fn placements_of_several_state_folders_leave_nothing_in_any_order() {
             .task(SimTask::new(500, "a"))
             .task(SimTask::new(501, "b"))
             .task(SimTask::new(502, "c"))
-            .knob(FILE, pinfold_sim::Knob::Integer, "0\n")
+            .writable_file(FILE, pinfold_sim::WriteRule::Integer, "0\n")
             .build();
         let folders: Vec<_> = (0..3).map(|_| folder()).collect();
         let journals: Vec<Journals<'_>> = folders

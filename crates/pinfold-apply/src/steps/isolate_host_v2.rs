@@ -170,7 +170,7 @@ fn report_undo(
         "this kernel will not accept an empty list for {group} again while it has tasks, and \
          {why}: undo will list all CPUs there instead, which has the same effect"
     );
-    builder.find(Finding::note("cgroup cpuset", text));
+    builder.add_finding(Finding::note("cgroup cpuset", text));
     Ok(())
 }
 
@@ -194,7 +194,7 @@ fn move_members(
     let cpus = builder.plan.housekeeping.intersection(&cpusets.effective(builder.state, root)?);
     if cpus.is_empty() {
         let text = format!("{root} has no housekeeping CPU; its tasks stay where they are");
-        builder.find(Finding::warning("isolation", text));
+        builder.add_finding(Finding::warning("isolation", text));
         return Ok(());
     }
     builder.enable(cpusets, root, REASON)?;

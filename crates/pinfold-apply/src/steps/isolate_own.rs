@@ -26,7 +26,7 @@ pub(super) fn confine(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         Ok((cpusets, parent)) => by_group(builder, cpusets, &parent, &own),
         Err(refusal) => {
             let text = format!("{refusal}; the masks of the loads exclude these CPUs instead");
-            builder.find(Finding::note("isolation", text));
+            builder.add_finding(Finding::note("isolation", text));
             by_masks(builder, &own)
         }
     }

@@ -138,7 +138,7 @@ fn members(builder: &mut StepBuilder<'_>, kind: &str) -> Result<Vec<TaskId>, App
         }
         if !builder.state.listed.contains(&task.tid) {
             let text = format!("{role} ({task}) is not a thread of the process and stays outside");
-            builder.find(Finding::note(SUBJECT, text));
+            builder.add_finding(Finding::note(SUBJECT, text));
             continue;
         }
         if kind == partition::ISOLATED && thread.pus.len() > 1 {
@@ -148,7 +148,7 @@ fn members(builder: &mut StepBuilder<'_>, kind: &str) -> Result<Vec<TaskId>, App
                 thread.pus
             );
             let hint = "use partition=root, or a strategy that gives each thread one CPU";
-            builder.find(Finding::warning(SUBJECT, text).with_hint(hint));
+            builder.add_finding(Finding::warning(SUBJECT, text).with_hint(hint));
         }
         inside.push(task);
     }
@@ -201,7 +201,7 @@ fn enter(
         let is_inside = found == group;
         if !is_inside && found != above && main.as_ref() != Some(&found) {
             let text = format!("{task} is in {found}, which another program made for it");
-            builder.find(Finding::warning(SUBJECT, text));
+            builder.add_finding(Finding::warning(SUBJECT, text));
             continue;
         }
         match (threads.contains(&task), is_inside) {

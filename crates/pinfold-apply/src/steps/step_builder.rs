@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{HostError, Systemd, paths};
 use pinfold_model::{
-    Change, CpuSet, Finding, Keeper, Lifetime, Plan, Policy, Setting, Step, TaskId, TaskState, Tid,
-    Undo, VnodePlan,
+    Change, CpuSet, Finding, Lifetime, Plan, Policy, Setting, SettingManager, Step, TaskId,
+    TaskState, Tid, Undo, VnodePlan,
 };
 
 use super::{Planned, Request, group_name};
@@ -19,7 +19,7 @@ use crate::tasks::{ManagedSetting, Target};
 /// Whether the managing program is queried even if the kernel shows the right masks. Each query
 /// takes a child process, which is too much for a check every second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum ManagerQuery {
     Always,
     WhenMasksDiffer,
 }
@@ -58,7 +58,7 @@ impl<'a> StepBuilder<'a> {
         self.planned
     }
 
-    pub(super) fn find(&mut self, finding: Finding) {
+    pub(super) fn add_finding(&mut self, finding: Finding) {
         self.planned.findings.push(finding);
     }
 
@@ -133,7 +133,7 @@ impl<'a> StepBuilder<'a> {
         if now.is_subset(mask) {
             let allowed = self.state.allowed_cpus(task.tid)?;
             if allowed.is_some_and(|allowed| mask.intersection(&allowed) == now) {
-                self.find(actuators::report_narrowed(task, mask, &now));
+                self.add_finding(actuators::report_narrowed(task, mask, &now));
                 return Ok(());
             }
         }
@@ -153,10 +153,10 @@ impl<'a> StepBuilder<'a> {
         kept: &ManagedSetting,
         tasks: &[TaskId],
         followers: &[TaskId],
-        ask: Ask,
+        ask: ManagerQuery,
     ) -> Result<(), ApplyError> {
         let differ = self.masks_differ(kept, tasks)?;
-        if !differ && ask == Ask::WhenMasksDiffer {
+        if !differ && ask == ManagerQuery::WhenMasksDiffer {
             return Ok(());
         }
         let Some(original) = self.state.setting(&kept.setting)? else {
@@ -164,7 +164,7 @@ impl<'a> StepBuilder<'a> {
                 Lifetime::Running => "it is no longer running",
                 Lifetime::Lasting => "it has no persistent definition",
             };
-            self.find(Finding::warning("settings", format!("{}: {lifetime}", kept.setting)));
+            self.add_finding(Finding::warning("settings", format!("{}: {lifetime}", kept.setting)));
             return Ok(());
         };
         if !differ && original.as_deref() == Some(kept.value.as_str()) {
@@ -201,7 +201,7 @@ impl<'a> StepBuilder<'a> {
             let allowed = self.state.allowed_cpus(task.tid)?;
             match allowed {
                 Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
-                    self.find(actuators::report_narrowed(*task, &mask, &now));
+                    self.add_finding(actuators::report_narrowed(*task, &mask, &now));
                 }
                 Some(_) | None => return Ok(true),
             }
@@ -228,7 +228,7 @@ impl<'a> StepBuilder<'a> {
     }
 
     pub(super) fn add_gone(&mut self, task: TaskId) {
-        self.find(Finding::note("threads", format!("{task} has exited and was skipped")));
+        self.add_finding(Finding::note("threads", format!("{task} has exited and was skipped")));
     }
 
     /// Makes a group with these CPUs, unless it exists. Its parent exists.
@@ -444,7 +444,7 @@ impl<'a> StepBuilder<'a> {
             return Ok(());
         }
         let setting = Box::new(Setting {
-            keeper: Keeper::Systemd,
+            keeper: SettingManager::Systemd,
             object: unit.to_owned(),
             key: "AllowedCPUs".to_owned(),
             lifetime: Lifetime::Running,
@@ -467,7 +467,7 @@ impl<'a> StepBuilder<'a> {
     /// Reports a group that cannot be excluded, because it has no housekeeping CPU.
     pub(super) fn report_left(&mut self, group: &str, why: &str) {
         let text = format!("{group} is left unchanged: {why}");
-        self.find(
+        self.add_finding(
             Finding::warning("isolation", text)
                 .with_hint("give that group housekeeping CPUs, or plan around it with --avoid"),
         );

@@ -4,21 +4,21 @@
 //! pools, VNC, …) follow the emulator; they are found in `/proc/PID/task`. The kernel binds the
 //! workers of io_uring (`PF_NO_SETAFFINITY`), which follow their creator.
 
-use pinfold_model::text::{agree, pus_text};
+use pinfold_model::text::{pus_text, select_verb};
 use pinfold_model::tunables::partition;
 use pinfold_model::{CpuSet, Finding, IsolationScope, Policy, Role, TaskId, VnodeKind};
 
 use super::real_time;
-use super::step_builder::{Ask, StepBuilder};
+use super::step_builder::{ManagerQuery, StepBuilder};
 use crate::error::ApplyError;
 use crate::tasks;
 
-pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), ApplyError> {
+pub(super) fn place(builder: &mut StepBuilder<'_>, ask: ManagerQuery) -> Result<(), ApplyError> {
     let threads = in_order(builder)?;
     let mut policies: Vec<(TaskId, Policy, Role)> = Vec::new();
     for (task, role) in &threads {
         if tasks::has_no_place(builder.vnode, role) {
-            builder.find(tasks::no_place(*task, role));
+            builder.add_finding(tasks::no_place(*task, role));
         }
         let Some(thread) = builder.vnode.thread(role) else { continue };
         let plan = builder.plan;
@@ -30,9 +30,9 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: Ask) -> Result<(), Apply
                  own process",
                 task.tid,
                 pus_text(pus),
-                agree(pus.len(), "is", "are")
+                select_verb(pus.len(), "is", "are")
             );
-            builder.find(Finding::note("threads", text));
+            builder.add_finding(Finding::note("threads", text));
             continue;
         }
         // Without cgroups, libvirt sets the emulator's mask for the first thread only.
@@ -121,7 +121,7 @@ pub(super) fn in_order(builder: &mut StepBuilder<'_>) -> Result<Vec<(TaskId, Rol
         let Some(stat) = builder.state.stat(tid)? else { continue };
         if stat.is_unmovable() {
             let text = format!("thread {tid} ({}) is bound by the kernel", stat.comm);
-            builder.find(Finding::note("threads", text));
+            builder.add_finding(Finding::note("threads", text));
         } else {
             placed.push((stat.task(), role_of(Role::Worker)));
         }

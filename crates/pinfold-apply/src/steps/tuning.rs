@@ -98,7 +98,7 @@ impl StepBuilder<'_> {
         if self.plan.tuning.required {
             return Err(Refusal::Lacks { finding: Box::new(finding) }.into());
         }
-        self.find(finding);
+        self.add_finding(finding);
         Ok(())
     }
 }

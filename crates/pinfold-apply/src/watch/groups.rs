@@ -117,7 +117,7 @@ fn written_files(version: Version, group: &str) -> Vec<String> {
 }
 
 fn read(host: &dyn Host, path: &str) -> Result<Option<String>, HostError> {
-    Ok(tasks::unless_gone(host.read_text(path))?.map(|text| text.trim_end().to_owned()))
+    Ok(tasks::ignore_gone(host.read_text(path))?.map(|text| text.trim_end().to_owned()))
 }
 
 fn content_text(text: String) -> String {

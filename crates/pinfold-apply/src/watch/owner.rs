@@ -12,7 +12,7 @@ use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::error::ApplyError;
 use crate::journal::Record;
-use crate::layers::first_undo;
+use crate::other_placements::first_undo;
 use crate::recorded_pins;
 use crate::steps::plan_threads;
 use crate::tasks;
@@ -241,12 +241,12 @@ pub(crate) fn is_left(
     match (&step.change, &step.undo) {
         (Change::SetAffinity { task, mask }, Undo::SetAffinity { .. }) if left.contains(task) => {
             // The step may have the mask before the placement as its original.
-            let Some(found) = tasks::unless_gone(host.affinity(task.tid))? else {
+            let Some(found) = tasks::ignore_gone(host.affinity(task.tid))? else {
                 return Ok(true);
             };
             let cpusets = Cpusets::find(host)?;
             let allowed =
-                tasks::unless_gone(actuators::allowed_cpus(host, cpusets.as_ref(), task.tid))?;
+                tasks::ignore_gone(actuators::allowed_cpus(host, cpusets.as_ref(), task.tid))?;
             Ok(allowed.flatten().is_none_or(|all| all != found || !mask.is_subset(&all)))
         }
         (Change::WriteSetting { tasks, .. }, Undo::WriteSetting { masks, .. }) => {

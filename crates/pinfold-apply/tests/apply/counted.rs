@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pinfold_host::process::Signaled;
 use pinfold_host::{Host, HostError, HostMut, Writable};
-use pinfold_model::{CpuSet, KeptFile, NodeId, Policy, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, NodeId, Policy, Setting, SettingsFile, TaskId, Tid};
 use pinfold_sim::SimHost;
 
 /// Passes everything on to a simulated host, and counts each question that reads.
@@ -71,7 +71,7 @@ impl Host for CountedHost<'_> {
         self.inner.setting(setting)
     }
 
-    fn setting_files(&self, setting: &Setting) -> Result<Vec<KeptFile>, HostError> {
+    fn setting_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, HostError> {
         self.count("setting_files", setting);
         self.inner.setting_files(setting)
     }
@@ -116,7 +116,11 @@ impl HostMut for CountedHost<'_> {
         self.inner.set_setting(setting, value)
     }
 
-    fn put_setting_files(&self, setting: &Setting, files: &[KeptFile]) -> Result<bool, HostError> {
+    fn put_setting_files(
+        &self,
+        setting: &Setting,
+        files: &[SettingsFile],
+    ) -> Result<bool, HostError> {
         self.inner.put_setting_files(setting, files)
     }
 }

@@ -1,7 +1,7 @@
 //! Real-time rights taken away from a machine whose supervisor has ended.
 
 use crate::common::{Bench, VM, assert_same};
-use pinfold_apply::{real_time_priority, take_rights};
+use pinfold_apply::{demote_real_time_threads, real_time_priority};
 use pinfold_host::Host as _;
 use pinfold_model::{Policy, Tid};
 
@@ -15,13 +15,16 @@ fn threads_that_were_given_rights_and_those_that_inherited_them_lose_them() {
     case.host.clone_thread(Tid(501), Tid(510));
     assert_eq!(case.host.policy(Tid(510)).unwrap(), FIFO, "born real-time");
     let journal = bench.reopen(&case);
-    let demoted = take_rights(&case.host, journal.record()).unwrap();
+    let demoted = demote_real_time_threads(&case.host, journal.record()).unwrap();
     let tids: Vec<u32> = demoted.iter().map(|one| one.task.tid.0).collect();
     assert_eq!(tids, [501, 510]);
     for tid in [501, 510] {
         assert_eq!(case.host.policy(Tid(tid)).unwrap(), Policy::default());
     }
-    assert!(take_rights(&case.host, journal.record()).unwrap().is_empty(), "nothing is left");
+    assert!(
+        demote_real_time_threads(&case.host, journal.record()).unwrap().is_empty(),
+        "nothing is left"
+    );
     drop(journal);
     case.host.exit(Tid(510));
     assert!(bench.undo(&case).is_complete());
@@ -35,7 +38,7 @@ fn what_was_real_time_before_stays_so() {
     let bench = Bench::new();
     bench.apply(&case).unwrap();
     let journal = bench.reopen(&case);
-    take_rights(&case.host, journal.record()).unwrap();
+    demote_real_time_threads(&case.host, journal.record()).unwrap();
     assert_eq!(case.host.policy(Tid(502)).unwrap(), FIFO);
     assert_eq!(case.host.policy(Tid(501)).unwrap(), Policy::default());
 }
@@ -49,12 +52,15 @@ fn one_thread_that_keeps_its_rights_does_not_save_the_others() {
     bench.apply(&case).unwrap();
     let journal = bench.reopen(&case);
     case.host.fail_on(&format!("set_policy {VM}"), 1);
-    let error = take_rights(&case.host, journal.record()).unwrap_err();
+    let error = demote_real_time_threads(&case.host, journal.record()).unwrap_err();
     assert_eq!(error.errno(), Some(1));
     assert_eq!(case.host.policy(Tid(501)).unwrap(), Policy::default());
     case.host.exit(Tid(VM));
     case.host.clear_faults();
-    assert!(take_rights(&case.host, journal.record()).unwrap().is_empty(), "it has ended");
+    assert!(
+        demote_real_time_threads(&case.host, journal.record()).unwrap().is_empty(),
+        "it has ended"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use pinfold_apply::{
     undo_observed,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
-use pinfold_model::{Change, IsolationScope, Keeper, Lifetime, Setting, Tid};
+use pinfold_model::{Change, IsolationScope, Lifetime, Setting, SettingManager, Tid};
 
 fn value(host: &pinfold_sim::SimHost, key: &str, lifetime: Lifetime) -> Option<String> {
     host.setting(&pin(key, lifetime)).unwrap()
@@ -34,7 +34,7 @@ fn what_libvirt_keeps_is_set_through_libvirt_alone() {
 #[test]
 fn a_first_pin_becomes_all_pus_and_that_is_reported() {
     let (case, bench) = (v1_libvirt(), Bench::new());
-    case.host.keep_pin(pin("vcpupin 0", Lifetime::Running), None, &[Tid(501)]);
+    case.host.add_libvirt_pin(pin("vcpupin 0", Lifetime::Running), None, &[Tid(501)]);
     let before = case.host.affinity(Tid(501)).unwrap();
     bench.apply(&case).unwrap();
     let report = bench.undo(&case);
@@ -73,10 +73,10 @@ fn a_thread_that_its_owner_moved_behind_libvirts_back_stays_there() {
 
 /// The hook of libvirt sets masks in the kernel; libvirt has no pin then.
 fn placed_by_hook(bench: &Bench) -> (crate::common::Case, Setting) {
-    let keeper = Keeper::LibvirtStatus { file: "/run/libvirt/qemu/vm1.xml".to_owned() };
+    let keeper = SettingManager::LibvirtStatus { file: "/run/libvirt/qemu/vm1.xml".to_owned() };
     let setting = Setting { keeper, ..pin("vcpupin 0", Lifetime::Running) };
     let mut case = v1_machine_group();
-    case.host.keep_pin(setting.clone(), None, &[]);
+    case.host.add_libvirt_pin(setting.clone(), None, &[]);
     let task = case.host.task(Tid(501)).unwrap().id();
     case.target.pins = vec![RecordedPin { task, setting: setting.clone(), value: None }];
     bench.apply(&case).unwrap();
@@ -97,7 +97,7 @@ fn a_pin_in_libvirt_stays_even_if_it_equals_the_plan() {
         let bench = Bench::new();
         let (case, setting) = placed_by_hook(&bench);
         assert_eq!(case.host.affinity(Tid(501)).unwrap(), planned);
-        case.host.keep_pin(setting, pin, &[]);
+        case.host.add_libvirt_pin(setting, pin, &[]);
         case.host.set_affinity(Tid(501), &set(mask)).unwrap();
         let report = bench.undo(&case);
         assert!(report.is_complete(), "{report:?}");
@@ -113,7 +113,7 @@ fn watch_restores_no_thread_that_its_owner_pinned_through_libvirt() {
         let (case, setting) = placed_by_hook(&bench);
         let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
         let mut watcher = watcher.on_drift(OnDrift::Restore);
-        case.host.keep_pin(setting, pin, &[]);
+        case.host.add_libvirt_pin(setting, pin, &[]);
         case.host.set_affinity(Tid(501), &set("0")).unwrap();
         let mut journal = bench.reopen(&case);
         watcher.tick(&case.host, &mut journal, &mut Silent, Extent::Masks).unwrap();
@@ -243,7 +243,7 @@ fn systemd_keeps_the_lists_of_its_units() {
 
 fn allowed(unit: &str) -> Setting {
     Setting {
-        keeper: Keeper::Systemd,
+        keeper: SettingManager::Systemd,
         object: unit.to_owned(),
         key: "AllowedCPUs".to_owned(),
         lifetime: Lifetime::Running,
@@ -255,7 +255,7 @@ fn allowed(unit: &str) -> Setting {
 fn units_with_lists() -> crate::common::Case {
     let case = v2_systemd().with(IsolationScope::Host);
     for unit in ["user.slice", "init.scope"] {
-        case.host.keep_unit(allowed(unit), &file(unit), Some("0-6"));
+        case.host.add_systemd_unit(allowed(unit), &file(unit), Some("0-6"));
         case.host.write(&file(unit), b"0-6").unwrap();
     }
     case.host.set_setting(&allowed("system.slice"), Some("0-5")).unwrap();

@@ -1,20 +1,20 @@
-//! Knobs that were set and that somebody else changes: `knobs` and the watch tell of them.
+//! Knobs that were set and that somebody else changes: `read_tunables` and the watch tell of them.
 
 use crate::common::{Bench, Case};
-use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, knobs};
+use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, read_tunables};
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::{NodeId, Role, TaskId, Tid, Tuning};
-use pinfold_sim::{Knob, SimTask};
+use pinfold_sim::{SimTask, WriteRule};
 
 const PAGE: u64 = 2 << 20;
 
 /// A host with some knobs: one that the kernel refuses, a pool that is short.
 fn case() -> Case {
     let builder = crate::common::v2_builder()
-        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
-        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
-        .knob(&paths::node_huge_pages(NodeId(0), PAGE), Knob::Pool(64), "3\n")
-        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n");
+        .writable_file(&paths::thp_file("enabled"), WriteRule::Choice, "always [madvise] never\n")
+        .writable_file(&paths::sysctl_kernel("numa_balancing"), WriteRule::Integer, "1\n")
+        .writable_file(&paths::node_huge_pages(NodeId(0), PAGE), WriteRule::Pool(64), "3\n")
+        .writable_file(&paths::workqueue_cpumask(), WriteRule::Mask, "ff\n");
     let mut case = crate::common::alone("knobs", builder);
     let words = ["thp=never", "numa-balancing=off", "workqueues=0,4", "huge-pages=0:2048:100"];
     case.plan.tuning = Tuning::from_words(&words).unwrap();
@@ -36,7 +36,7 @@ fn what_another_program_changed_is_reported_and_what_was_refused_is_not() {
     let bench = Bench::new();
     bench.apply(&case).unwrap();
     let journal = bench.reopen(&case);
-    let look = || knobs(&case.host, journal.record()).unwrap();
+    let look = || read_tunables(&case.host, journal.record()).unwrap();
     let paths: Vec<String> = look().into_iter().map(|knob| knob.path).collect();
     assert!(!paths.contains(&paths::workqueue_cpumask()), "it was refused: {paths:?}");
     assert_eq!(paths.len(), 3, "{paths:?}");
@@ -104,7 +104,7 @@ fn a_number_that_cannot_be_read_is_left_and_reported_so() {
     let pool = paths::node_huge_pages(NodeId(0), PAGE);
     case.host.set_file(&pool, "unknown\n");
     let changed = |case: &Case| {
-        let found = knobs(&case.host, bench.reopen(case).record()).unwrap();
+        let found = read_tunables(&case.host, bench.reopen(case).record()).unwrap();
         found.into_iter().filter(|knob| !knob.ok).map(|knob| knob.path).collect::<Vec<_>>()
     };
     assert_eq!(changed(&case), std::slice::from_ref(&pool));

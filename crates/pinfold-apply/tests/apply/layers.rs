@@ -2,12 +2,12 @@
 
 use crate::common::{Bench, assert_same};
 use pinfold_apply::{
-    NewJournal, Replacement, Target, UndoReport, apply, no_observer, plan_steps_beside, replace,
-    undo,
+    NewJournal, Replacement, Target, UndoReport, apply, no_observer, plan_steps_with_journals,
+    replace, undo,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{IsolationScope, NodeId, Plan, PuId, Role, Step, Tid, Tuning};
-use pinfold_sim::{Knob, SimBuilder, SimHost};
+use pinfold_sim::{SimBuilder, SimHost, WriteRule};
 
 /// Processes that are placed one after the other: virtual machines, or what stands for one.
 const PLACED: [u32; 3] = [500, 720, 300];
@@ -16,14 +16,22 @@ const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2,
 fn knobs(builder: SimBuilder) -> SimBuilder {
     builder
         .nodes(2)
-        .knob(&paths::default_smp_affinity(), Knob::Mask, "ff\n")
-        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
-        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
-        .knob(&paths::ksm_run(), Knob::Integer, "0\n")
-        .knob(&paths::node_huge_pages(NodeId(1), 2 << 20), Knob::Pool(64), "3\n")
+        .writable_file(&paths::default_smp_affinity(), WriteRule::Mask, "ff\n")
+        .writable_file(&paths::sysctl_kernel("numa_balancing"), WriteRule::Integer, "1\n")
+        .writable_file(&paths::thp_file("enabled"), WriteRule::Choice, "always [madvise] never\n")
+        .writable_file(&paths::ksm_run(), WriteRule::Integer, "0\n")
+        .writable_file(&paths::node_huge_pages(NodeId(1), 2 << 20), WriteRule::Pool(64), "3\n")
         .file(&paths::cpufreq_file(PuId(0), "affected_cpus"), "0 1 2 3 4 5 6 7\n")
-        .knob(&paths::cpufreq_file(PuId(0), "scaling_governor"), Knob::Text, "schedutil\n")
-        .knob(&paths::cpufreq_file(PuId(0), "scaling_max_freq"), Knob::Integer, "3600000\n")
+        .writable_file(
+            &paths::cpufreq_file(PuId(0), "scaling_governor"),
+            WriteRule::Text,
+            "schedutil\n",
+        )
+        .writable_file(
+            &paths::cpufreq_file(PuId(0), "scaling_max_freq"),
+            WriteRule::Integer,
+            "3600000\n",
+        )
 }
 
 /// What a placement asks for; the third asks for some values that the host has by itself.
@@ -242,7 +250,7 @@ fn a_machine_that_is_isolated_next_to_another_leaves_it_its_cpus() {
             let mut second = isolated("3,7", "0-1,4-5");
             second.vnodes[0].threads.retain(|thread| thread.role == Role::Emulator);
             let (next, journals) = (target(host, 720), bench.journals());
-            let dry = plan_steps_beside(host, &second, &next, &journals).unwrap().steps;
+            let dry = plan_steps_with_journals(host, &second, &next, &journals).unwrap().steps;
             let applied = place(&bench, host, 720, &second);
             assert!(changes(&applied).starts_with(&changes(&dry)), "{release}");
             assert_eq!(mask(501, host), "2,6", "{release}");

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use crate::common::{Bench, Case, PLAN_TEXT, VM, alone, assert_same, pin, plan, set, times, v2};
 use crate::common::{v1, v1_forgetful, v2_builder, v2_forgetful, v2_in_root};
-use pinfold_apply::order::{Move, Turn, turns};
+use pinfold_apply::order::{Move, MoveAction, order_moves};
 use pinfold_apply::{
     Event, ManagedSetting, NotReplaced, Point, Replacement, Rules, Target, no_observer, replace,
     undo_observed,
@@ -120,7 +120,7 @@ fn machine(vcpus: u32, is_libvirts: bool) -> Case {
                 "emulatorpin".to_owned()
             };
             if role.is_vcpu() || *role == Role::Emulator {
-                case.host.keep_pin(pin(&key, Lifetime::Running), Some("0-7"), &[task.tid]);
+                case.host.add_libvirt_pin(pin(&key, Lifetime::Running), Some("0-7"), &[task.tid]);
             }
         }
     }
@@ -266,20 +266,27 @@ fn a_first_plan_and_its_undo_share_no_exclusive_cpu() {
 /// Some of the moves wait, and as few as possible are parked.
 #[test]
 fn moves_that_wait_for_each_other_are_parked() {
-    fn check(moves: &[(&str, &str)], housekeeping: &str, expected: &[Turn]) {
+    fn check(moves: &[(&str, &str)], housekeeping: &str, expected: &[MoveAction]) {
         let moves =
             moves.iter().map(|(before, after)| Move { before: set(before), after: set(after) });
         let moves: Vec<Move> = moves.collect();
-        assert_eq!(turns(&moves, &set(housekeeping)), expected, "{moves:?}");
+        assert_eq!(order_moves(&moves, &set(housekeeping)), expected, "{moves:?}");
     }
-    use Turn::Go;
+    use MoveAction::Go;
 
     check(&[("0-7", "2"), ("0-7", "3")], "0-1", &[Go(0), Go(1)]);
     check(&[("2", "3"), ("3", "4"), ("4", "5")], "0-1", &[Go(2), Go(1), Go(0)]);
-    check(&[("2", "3"), ("3", "2")], "0-1", &[Turn::Park(0, set("0-1")), Go(1), Go(0)]);
+    check(&[("2", "3"), ("3", "2")], "0-1", &[MoveAction::Park(0, set("0-1")), Go(1), Go(0)]);
     let circles = [("2", "3"), ("3", "2"), ("4", "5"), ("5", "6"), ("6", "4")];
-    let expected =
-        [Turn::Park(0, set("0")), Go(1), Go(0), Turn::Park(2, set("0")), Go(4), Go(3), Go(2)];
+    let expected = [
+        MoveAction::Park(0, set("0")),
+        Go(1),
+        Go(0),
+        MoveAction::Park(2, set("0")),
+        Go(4),
+        Go(3),
+        Go(2),
+    ];
     check(&circles, "0", &expected);
     // The emulator gets the CPU that a vCPU leaves.
     check(&[("0-1", "0-2"), ("2", "3")], "0-2", &[Go(1), Go(0)]);

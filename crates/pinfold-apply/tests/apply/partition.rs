@@ -21,7 +21,7 @@ fn with_partition(case: &Case, scope: IsolationScope) -> Case {
 /// The root holds everything, and the kernel is older than masks that last and remote partitions.
 fn old_in_root() -> Case {
     let case = crate::common::v2_in_root();
-    let builder = SimHost::builder(CgroupVersion::V2, 8).forgets_masks().local_partitions();
+    let builder = SimHost::builder(CgroupVersion::V2, 8).resets_affinity().local_partitions();
     let builder = [100, 300, 400, VM, 501, 502, 503, 600, 601, 610]
         .into_iter()
         .fold(builder, |builder, tid| builder.task(case.host.task(Tid(tid)).unwrap()));

@@ -5,7 +5,7 @@ use pinfold_apply::plan_steps;
 use pinfold_host::{HostMut as _, paths};
 use pinfold_model::tunables::{TUNABLES, Tunable, Value, required};
 use pinfold_model::{CpuSet, IrqPlan, IsolationScope, PolicyRequest, Role, Severity, Tid};
-use pinfold_sim::{Knob, SimTask};
+use pinfold_sim::{SimTask, WriteRule};
 
 const DEVICE: &str = "0000:05:00.0";
 
@@ -19,7 +19,7 @@ fn case() -> Case {
         .tunables()
         .resctrl(2, 4)
         .file(&format!("{}/31", paths::pci_msi_irqs(DEVICE)), "msix\n")
-        .knob(&paths::irq_file(31, "smp_affinity_list"), Knob::List, "0-7\n")
+        .writable_file(&paths::irq_file(31, "smp_affinity_list"), WriteRule::List, "0-7\n")
         .group("/machine.slice", CpuSet::new(), CpuSet::new())
         .group(group, CpuSet::new(), CpuSet::new())
         .task(task(VM, "qemu-system-x86").child_of(400))

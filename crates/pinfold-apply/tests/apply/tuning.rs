@@ -9,7 +9,7 @@ use pinfold_model::tunables::huge_pages;
 use pinfold_model::{
     Change, CpuSet, IrqPlan, IsolationScope, MemoryPlan, NodeId, PuId, Tid, Tuning,
 };
-use pinfold_sim::{Knob, SimBuilder, SimHost, SimPages, SimTask};
+use pinfold_sim::{SimBuilder, SimHost, SimPages, SimTask, WriteRule};
 
 const DEVICE: &str = "0000:05:00.0";
 const ENOSPC: i32 = 28;
@@ -22,28 +22,40 @@ fn knobs(builder: SimBuilder) -> SimBuilder {
         .file(&format!("{}/31", paths::pci_msi_irqs(DEVICE)), "msix\n")
         .file(&format!("{}/32", paths::pci_msi_irqs(DEVICE)), "msix\n")
         .file(&format!("{}/{MANAGED}", paths::pci_msi_irqs(DEVICE)), "msix\n")
-        .knob(&paths::irq_file(31, "smp_affinity_list"), Knob::List, "0-7\n")
-        .knob(&paths::irq_file(32, "smp_affinity_list"), Knob::List, "2\n")
-        .knob(&paths::irq_file(MANAGED, "smp_affinity_list"), Knob::Managed, "2-3\n")
-        .knob(&paths::default_smp_affinity(), Knob::Mask, "ff\n")
-        .knob(&paths::workqueue_cpumask(), Knob::Mask, "ff\n")
-        .knob(&paths::sysctl_kernel("numa_balancing"), Knob::Integer, "1\n")
-        .knob(&paths::thp_file("enabled"), Knob::Choice, "always [madvise] never\n")
-        .knob(&paths::ksm_run(), Knob::Integer, "1\n")
-        .knob(&paths::node_huge_pages(NodeId(1), 2 << 20), Knob::Pool(64), "3\n");
+        .writable_file(&paths::irq_file(31, "smp_affinity_list"), WriteRule::List, "0-7\n")
+        .writable_file(&paths::irq_file(32, "smp_affinity_list"), WriteRule::List, "2\n")
+        .writable_file(&paths::irq_file(MANAGED, "smp_affinity_list"), WriteRule::Managed, "2-3\n")
+        .writable_file(&paths::default_smp_affinity(), WriteRule::Mask, "ff\n")
+        .writable_file(&paths::workqueue_cpumask(), WriteRule::Mask, "ff\n")
+        .writable_file(&paths::sysctl_kernel("numa_balancing"), WriteRule::Integer, "1\n")
+        .writable_file(&paths::thp_file("enabled"), WriteRule::Choice, "always [madvise] never\n")
+        .writable_file(&paths::ksm_run(), WriteRule::Integer, "1\n")
+        .writable_file(&paths::node_huge_pages(NodeId(1), 2 << 20), WriteRule::Pool(64), "3\n");
     for pu in CpuSet::first_n(8).iter() {
         let policy = if pu.0 < 4 { "0 1 2 3\n" } else { "4 5 6 7\n" };
-        builder = builder.file(&paths::cpufreq_file(pu, "affected_cpus"), policy).knob(
+        builder = builder.file(&paths::cpufreq_file(pu, "affected_cpus"), policy).writable_file(
             &paths::cpu_resume_latency(pu),
-            Knob::Text,
+            WriteRule::Text,
             "0\n",
         );
     }
     for pu in [0, 2, 4, 6].map(PuId) {
         builder = builder
-            .knob(&paths::cpufreq_file(pu, "scaling_governor"), Knob::Text, "schedutil\n")
-            .knob(&paths::cpufreq_file(pu, "scaling_min_freq"), Knob::Integer, "800000\n")
-            .knob(&paths::cpufreq_file(pu, "scaling_max_freq"), Knob::Integer, "3600000\n");
+            .writable_file(
+                &paths::cpufreq_file(pu, "scaling_governor"),
+                WriteRule::Text,
+                "schedutil\n",
+            )
+            .writable_file(
+                &paths::cpufreq_file(pu, "scaling_min_freq"),
+                WriteRule::Integer,
+                "800000\n",
+            )
+            .writable_file(
+                &paths::cpufreq_file(pu, "scaling_max_freq"),
+                WriteRule::Integer,
+                "3600000\n",
+            );
     }
     builder
 }
@@ -406,7 +418,8 @@ fn what_the_kernel_made_of_a_number_is_ours() {
     let pool = paths::node_huge_pages(NodeId(1), 2 << 20);
     let most = paths::cpufreq_file(PuId(0), "scaling_max_freq");
     // 700000 become 400000, which is not on the way from 3600000.
-    let mut case = case_with(|builder| builder.knob(&most, Knob::Steps(400_000), "3600000\n"));
+    let mut case =
+        case_with(|builder| builder.writable_file(&most, WriteRule::Steps(400_000), "3600000\n"));
     case.plan.tuning.unset(&huge_pages::TUNABLE);
     case.plan.tuning.add("huge-pages=1:2048:100").unwrap();
     let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -414,7 +427,7 @@ fn what_the_kernel_made_of_a_number_is_ours() {
     assert_eq!(read(&case.host, &pool), "64");
     assert_eq!(read(&case.host, &most), "400000");
     let record = bench.journals().read(&crate::common::id(&case)).unwrap().unwrap();
-    let knobs = pinfold_apply::knobs(&case.host, &record).unwrap();
+    let knobs = pinfold_apply::read_tunables(&case.host, &record).unwrap();
     assert!(knobs.iter().all(|knob| knob.ok), "{knobs:?}");
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
@@ -442,8 +455,8 @@ fn interrupts_of_a_node_and_of_the_whole_host_are_moved() {
         let mut case = case_with(|builder| {
             builder
                 .file(&paths::pci_numa_node(DEVICE), "1\n")
-                .knob(&irq_list(7), Knob::List, "0-7\n")
-                .knob(&irq_list(8), Knob::List, "0-7\n")
+                .writable_file(&irq_list(7), WriteRule::List, "0-7\n")
+                .writable_file(&irq_list(8), WriteRule::List, "0-7\n")
                 .file(&format!("{}/7", paths::pci_msi_irqs("0000:0a:00.0")), "msi\n")
                 .file(&paths::pci_numa_node("0000:0a:00.0"), "0\n")
         });
@@ -555,5 +568,5 @@ fn irq_all_is_refused_where_the_kernel_manages_every_interrupt() {
 }
 
 fn managed(builder: SimBuilder, number: u32) -> SimBuilder {
-    builder.knob(&paths::irq_file(number, "smp_affinity_list"), Knob::Managed, "2\n")
+    builder.writable_file(&paths::irq_file(number, "smp_affinity_list"), WriteRule::Managed, "2\n")
 }

@@ -114,7 +114,7 @@ fn a_hotplugged_vcpu_of_a_domain_is_placed_through_libvirt() {
     let before = case.host.affinity(Tid(500)).unwrap();
     let mut scene = TestMachine::new(&case, &bench);
     let task = start_thread(&case.host, 510);
-    case.host.keep_pin(kept.setting.clone(), None, &[Tid(510)]);
+    case.host.add_libvirt_pin(kept.setting.clone(), None, &[Tid(510)]);
     scene.reported.roles.push((task, Role::Vcpu(1)));
     let placed = WatchEvent::Placed { task, role: Role::Vcpu(1), pus: set("1") };
     let events = scene.tick();
@@ -239,7 +239,7 @@ fn a_pin_that_a_person_set_through_libvirt_stays() {
     let (case, bench) = (v1_libvirt(), Bench::new());
     let mut scene = TestMachine::new(&case, &bench);
     let vcpu = pin("vcpupin 0", Lifetime::Running);
-    case.host.keep_pin(vcpu.clone(), Some("0"), &[Tid(501)]);
+    case.host.add_libvirt_pin(vcpu.clone(), Some("0"), &[Tid(501)]);
     case.host.set_affinity(Tid(501), &set("0")).unwrap();
     let events = scene.look(Extent::Masks);
     let [WatchEvent::Yielded { role: Role::Vcpu(0), found, clue, .. }] = &events[..] else {
@@ -332,7 +332,8 @@ fn a_policy_that_the_watchdog_took_is_given_back_and_one_of_the_owner_stays() {
         let (case, bench) = (v1(), Bench::new());
         let mut scene = TestMachine::with(&case, &bench, on_drift);
         let planned = case.host.policy(Tid(501)).unwrap();
-        let taken = pinfold_apply::take_rights(&case.host, scene.journal.record()).unwrap();
+        let taken =
+            pinfold_apply::demote_real_time_threads(&case.host, scene.journal.record()).unwrap();
         assert_eq!(taken.len(), 1);
         let events = scene.look(Extent::Masks);
         assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
@@ -532,9 +533,9 @@ fn a_thread_without_a_role_is_asked_for_again_soon() {
     assert!(scene.watcher.has_questions(), "its name may come later");
     scene.reported.roles.push((task, Role::Vhost(0)));
     let (host, journal) = (&case.host, &mut scene.journal);
-    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
+    scene.watcher.repair_drift(host, journal, &mut scene.reported).unwrap();
     assert_eq!(scene.watcher.target().role(Tid(510)), Some(&Role::Vhost(0)));
-    scene.watcher.put_right(host, journal, &mut scene.reported).unwrap();
+    scene.watcher.repair_drift(host, journal, &mut scene.reported).unwrap();
     assert!(!scene.watcher.has_questions(), "answered");
     assert_eq!(scene.reported.asked, 2);
 }

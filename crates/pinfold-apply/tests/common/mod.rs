@@ -10,8 +10,8 @@ use pinfold_apply::{
 use pinfold_host::files::StateDir;
 use pinfold_host::{SimClock, paths};
 use pinfold_model::{
-    CpuSet, IsolationScope, Keeper, Lifetime, Plan, Policy, PuId, Role, Setting, Speed, ThreadPlan,
-    Tid, VnodeKind, VnodePlan,
+    CpuSet, IsolationScope, Lifetime, Plan, Policy, PuId, Role, Setting, SettingManager, Speed,
+    ThreadPlan, Tid, VnodeKind, VnodePlan,
 };
 use pinfold_sim::{CgroupVersion, SimBuilder, SimHost, SimTask};
 
@@ -213,7 +213,7 @@ pub fn v1() -> Case {
 
 /// The same with a kernel that overwrites masks when a cpuset changes.
 pub fn v1_forgetful() -> Case {
-    let builder = with_loads(with_vm(v1_builder().forgets_masks(), "/"), "/");
+    let builder = with_loads(with_vm(v1_builder().resets_affinity(), "/"), "/");
     let case = case("v1 before 6.2", builder, "1", "0");
     case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");
     case
@@ -234,7 +234,7 @@ pub fn v1_machine_group() -> Case {
 pub const DOMAIN: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
 pub fn pin(key: &str, lifetime: Lifetime) -> Setting {
-    let keeper = Keeper::Libvirt { uri: "qemu:///system".to_owned() };
+    let keeper = SettingManager::Libvirt { uri: "qemu:///system".to_owned() };
     Setting { keeper, object: DOMAIN.to_owned(), key: key.to_owned(), lifetime }
 }
 
@@ -259,8 +259,8 @@ pub fn v1_libvirt() -> Case {
 }
 
 fn keep(key: &str, tid: u32, case: &Case) {
-    case.host.keep_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
-    case.host.keep_pin(pin(key, Lifetime::Lasting), None, &[]);
+    case.host.add_libvirt_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
+    case.host.add_libvirt_pin(pin(key, Lifetime::Lasting), None, &[]);
 }
 
 /// The tree is systemd's, which keeps the lists of its units.
@@ -269,14 +269,14 @@ pub fn v2_systemd() -> Case {
     case.host.set_file(&format!("{}/marker", paths::systemd_booted()), "");
     for unit in ["init.scope", "system.slice", "user.slice", "machine.slice", "vm2.scope"] {
         let setting = Setting {
-            keeper: Keeper::Systemd,
+            keeper: SettingManager::Systemd,
             object: unit.to_owned(),
             key: "AllowedCPUs".to_owned(),
             lifetime: Lifetime::Running,
         };
         let below = if unit == "vm2.scope" { "machine.slice/vm2.scope" } else { unit };
         let file = paths::cpuset_cpus(&format!("/sys/fs/cgroup/{below}"));
-        case.host.keep_unit(setting, &file, None);
+        case.host.add_systemd_unit(setting, &file, None);
     }
     Case { name: "v2 systemd", ..case }
 }
@@ -361,7 +361,7 @@ pub fn v2_cpuset_off() -> Case {
 
 /// The controller off, and a kernel that overwrites masks when it is switched on.
 pub fn v2_forgetful() -> Case {
-    let builder = with_vm(v2_builder().forgets_masks(), "/machine.slice/vm1.scope");
+    let builder = with_vm(v2_builder().resets_affinity(), "/machine.slice/vm1.scope");
     let builder = with_loads(builder, "/user.slice/session-1.scope");
     let case = case("v2 before 6.2", builder, "2,6", "0,4");
     case.host.set_file(&paths::kernel_release(), "6.1.0-25-amd64\n");

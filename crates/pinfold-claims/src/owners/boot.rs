@@ -6,13 +6,13 @@
 use pinfold_host::paths;
 use pinfold_model::CpuSet;
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// A boot parameter.
 pub const KIND: Kind =
-    Kind { name: "boot", noun: "boot parameter", sort: OwnerSort::Configuration };
+    Kind { name: "boot", noun: "boot parameter", sort: OwnerCategory::Configuration };
 
 /// What is read.
 pub const READS: &str = "isolcpus and nohz_full of the running kernel";

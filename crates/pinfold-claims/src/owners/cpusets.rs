@@ -17,20 +17,20 @@ use pinfold_host::{HostError, paths};
 use pinfold_model::{CpuSet, Finding};
 
 use super::{kubelet, libvirt};
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::{Context, group_of};
-use crate::map::Claims;
 
 /// A partition.
 pub const PARTITION: Kind =
-    Kind { name: "partition", noun: "cpuset partition", sort: OwnerSort::Partition };
+    Kind { name: "partition", noun: "cpuset partition", sort: OwnerCategory::Partition };
 
 /// A unit, container or other cgroup.
-pub const UNIT: Kind = Kind { name: "unit", noun: "cgroup", sort: OwnerSort::Pool };
+pub const UNIT: Kind = Kind { name: "unit", noun: "cgroup", sort: OwnerCategory::Pool };
 
 /// A group that Pinfold made, whose journal this process cannot read.
 pub const UNREADABLE: Kind =
-    Kind { name: "pinfold", noun: "unreadable journal", sort: OwnerSort::Machine };
+    Kind { name: "pinfold", noun: "unreadable journal", sort: OwnerCategory::Machine };
 
 /// What is read.
 pub const READS: &str = "cpuset.cpus.partition and cpuset.cpus.effective of cgroups";

@@ -13,14 +13,14 @@
 use pinfold_model::CpuSet;
 
 use super::kubelet;
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 use crate::processes::Process;
 use crate::programs;
 
 /// A program with DPDK or SPDK.
-pub const KIND: Kind = Kind { name: "dpdk", noun: "DPDK or SPDK", sort: OwnerSort::Program };
+pub const KIND: Kind = Kind { name: "dpdk", noun: "DPDK or SPDK", sort: OwnerCategory::Program };
 
 /// What is read.
 pub const READS: &str = "command lines of programs with DPDK or SPDK";
@@ -60,7 +60,7 @@ fn is_dpdk(process: &Process) -> bool {
 /// The CPUs that a command line names; `None` if the program has none.
 #[must_use]
 pub fn cores(process: &Process) -> Option<Cores> {
-    if pinfold_vm::hypervisors::of_program(&process.program).is_some() {
+    if pinfold_vm::hypervisors::find_by_program(&process.program).is_some() {
         return None;
     }
     // Its `-m` is a mask of CPUs, that of DPDK an amount of memory.

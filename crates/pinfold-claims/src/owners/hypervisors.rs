@@ -9,14 +9,14 @@ use pinfold_model::CpuSet;
 use pinfold_vm::{Hypervisor, hypervisors};
 
 use super::kubelet;
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 use crate::processes::{Process, Thread};
 
 /// A machine of a hypervisor.
 pub const KIND: Kind =
-    Kind { name: "hypervisor", noun: "virtual machine", sort: OwnerSort::Machine };
+    Kind { name: "hypervisor", noun: "virtual machine", sort: OwnerCategory::Machine };
 
 /// What is read.
 pub const READS: &str = "threads of QEMU, Cloud Hypervisor, crosvm and Firecracker";
@@ -69,7 +69,7 @@ impl Pinned {
 /// The name of a machine: that of its command line, else of its program.
 #[must_use]
 pub fn name(process: &Process) -> String {
-    let found = hypervisors::of_program(&process.program);
+    let found = hypervisors::find_by_program(&process.program);
     let name = found.and_then(|found| found.parse(&process.arguments).spec().name);
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| process.program.clone())
 }
@@ -77,7 +77,7 @@ pub fn name(process: &Process) -> String {
 /// Adds the claims of machines whose process is not known yet.
 pub fn read(context: &Context<'_>, claims: &mut Claims) {
     for process in context.processes() {
-        let Some(hypervisor) = hypervisors::of_program(&process.program) else { continue };
+        let Some(hypervisor) = hypervisors::find_by_program(&process.program) else { continue };
         if context.belongs(process.pid, claims) || kubelet::owns(context, process.pid, claims) {
             continue;
         }

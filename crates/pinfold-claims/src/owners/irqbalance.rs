@@ -8,12 +8,12 @@
 
 use pinfold_model::CpuSet;
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// irqbalance.
-pub const KIND: Kind = Kind { name: "irqbalance", noun: "", sort: OwnerSort::Configuration };
+pub const KIND: Kind = Kind { name: "irqbalance", noun: "", sort: OwnerCategory::Configuration };
 
 /// What is read.
 pub const READS: &str = "/etc/default/irqbalance, /etc/sysconfig/irqbalance";

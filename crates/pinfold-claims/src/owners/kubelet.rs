@@ -12,16 +12,16 @@
 use pinfold_model::{CpuSet, Tid};
 use serde_json::{Map, Value};
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::{Context, group_of};
-use crate::map::Claims;
 
 /// A container with exclusive CPUs.
 pub const CONTAINER: Kind =
-    Kind { name: "kubelet", noun: "Kubernetes container", sort: OwnerSort::Program };
+    Kind { name: "kubelet", noun: "Kubernetes container", sort: OwnerCategory::Program };
 
 /// The CPUs of all other containers.
-pub const POOL: Kind = Kind { name: "kubelet-pool", noun: "", sort: OwnerSort::Pool };
+pub const POOL: Kind = Kind { name: "kubelet-pool", noun: "", sort: OwnerCategory::Pool };
 
 /// What is read.
 pub const READS: &str = "cpu_manager_state of the kubelet, also in k0s and MicroK8s";

@@ -16,12 +16,13 @@ use pinfold_model::{CpuSet, Tid};
 use pinfold_plan::domain_file::{LibvirtFile, Manager, Target};
 
 use super::nova;
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// A domain.
-pub const KIND: Kind = Kind { name: "libvirt", noun: "libvirt domain", sort: OwnerSort::Machine };
+pub const KIND: Kind =
+    Kind { name: "libvirt", noun: "libvirt domain", sort: OwnerCategory::Machine };
 
 /// What is read.
 pub const READS: &str = "/run/libvirt/qemu/*.xml, /etc/libvirt/qemu/*.xml";

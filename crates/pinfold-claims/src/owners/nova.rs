@@ -11,12 +11,12 @@
 
 use pinfold_model::CpuSet;
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// Nova.
-pub const KIND: Kind = Kind { name: "nova", noun: "", sort: OwnerSort::Pool };
+pub const KIND: Kind = Kind { name: "nova", noun: "", sort: OwnerCategory::Pool };
 
 /// What is read.
 pub const READS: &str = "nova.conf, nova-compute.conf, nova-cpu.conf and nova.conf.d in /etc/nova";

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use pinfold_model::CpuSet;
 use serde_json::Value;
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerSort, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 use crate::programs::OPENVSWITCH;
 
 /// Open vSwitch.
-pub const KIND: Kind = Kind { name: "openvswitch", noun: "", sort: OwnerSort::Program };
+pub const KIND: Kind = Kind { name: "openvswitch", noun: "", sort: OwnerCategory::Program };
 
 /// What is read.
 pub const READS: &str = "conf.db of Open vSwitch, threads of ovs-vswitchd";

@@ -2,16 +2,17 @@
 //!
 //! Their journals are not read here: the caller adds these claims before those of other owners.
 
-use crate::claim::{Kind, OwnerSort};
+use crate::claim::{Kind, OwnerCategory};
+use crate::claim_set::Claims;
 use crate::context::Context;
-use crate::map::Claims;
 
 /// A placed machine or process group.
-pub const PLACEMENT: Kind = Kind { name: "placement", noun: "placement", sort: OwnerSort::Machine };
+pub const PLACEMENT: Kind =
+    Kind { name: "placement", noun: "placement", sort: OwnerCategory::Machine };
 
 /// A platform of slowed vnodes.
 pub const PLATFORM: Kind =
-    Kind { name: "platform", noun: "emulated platform", sort: OwnerSort::Machine };
+    Kind { name: "platform", noun: "emulated platform", sort: OwnerCategory::Machine };
 
 /// Both.
 pub const KINDS: &[&Kind] = &[&PLACEMENT, &PLATFORM];

@@ -5,7 +5,7 @@
 //! Slurm that have been stable for twenty years are parsed (`-o` formats, `scontrol -o`), tested
 //! with 22.05 and later. Unexpected output is an error that shows it.
 
-use crate::scheduler::{BatchJob, JobRequest, NotTaken, QueuedTask, TaskState};
+use crate::scheduler::{BatchJob, JobRequest, QueuedTask, Rejection, TaskState};
 
 /// Output that Slurm is not expected to print.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ fn bad(program: &'static str, line: &str, why: impl Into<String>) -> BadAnswer {
 /// An argument on the command line that Slurm would not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {word:?} {why}")]
-pub struct BadWord {
+pub struct InvalidArgument {
     /// Name of the option.
     pub option: &'static str,
     /// The rejected value.
@@ -39,14 +39,14 @@ pub struct BadWord {
 ///
 /// # Errors
 /// [`BadWord`] if it is invalid.
-pub fn partition(word: &str) -> Result<(), BadWord> {
+pub fn partition(word: &str) -> Result<(), InvalidArgument> {
     if !word.is_empty()
         && !word.starts_with('-')
         && word.chars().all(|c: char| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
         Ok(())
     } else {
-        Err(BadWord {
+        Err(InvalidArgument {
             option: "--partition",
             word: word.to_owned(),
             why: "is not the name of a partition",
@@ -59,7 +59,7 @@ pub fn partition(word: &str) -> Result<(), BadWord> {
 ///
 /// # Errors
 /// [`BadWord`] for another form.
-pub fn time(word: &str) -> Result<(), BadWord> {
+pub fn check_time_limit(word: &str) -> Result<(), InvalidArgument> {
     let fine = match word.split_once('-') {
         Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
         None => numbers(word, 3),
@@ -67,7 +67,7 @@ pub fn time(word: &str) -> Result<(), BadWord> {
     if fine {
         Ok(())
     } else {
-        Err(BadWord {
+        Err(InvalidArgument {
             option: "--time",
             word: word.to_owned(),
             why: "is not a Slurm time: minutes, H:MM:SS or D-HH:MM:SS",
@@ -87,8 +87,8 @@ fn numbers(text: &str, most: usize) -> bool {
 ///
 /// # Errors
 /// [`BadWord`] for 0 and for an invalid list.
-pub fn nodes(word: &str) -> Result<NodeSelection, BadWord> {
-    let wrong = |why| BadWord { option: "--nodes", word: word.to_owned(), why };
+pub fn nodes(word: &str) -> Result<NodeSelection, InvalidArgument> {
+    let wrong = |why| InvalidArgument { option: "--nodes", word: word.to_owned(), why };
     if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {
         return match word.parse() {
             Ok(count) if count > 0 => Ok(NodeSelection::AtOnce(count)),
@@ -194,7 +194,7 @@ pub fn parse_job_id(answer: &str) -> Result<u64, BadAnswer> {
 }
 
 /// Arguments of `squeue` for [`queue`].
-pub fn queue_words(name: &str) -> Vec<String> {
+pub fn squeue_arguments(name: &str) -> Vec<String> {
     let format = "--format=%F|%K|%T|%N|%r";
     let fixed = ["--noheader", "--array", "--states=all", format].map(str::to_owned);
     fixed.into_iter().chain([format!("--name={name}")]).collect()
@@ -253,7 +253,7 @@ pub fn waits_as_usual(reason: &str) -> bool {
 }
 
 /// Description of a state.
-pub fn ended_words(state: &str, exit_code: Option<&str>) -> String {
+pub fn describe_end_state(state: &str, exit_code: Option<&str>) -> String {
     let exit = exit_code.filter(|code| *code != "0:0");
     let text = match state {
         "TIMEOUT" => "the time limit ended it",
@@ -355,7 +355,7 @@ impl NodeLine {
 }
 
 /// Arguments of `sinfo` for [`node_lines`].
-pub const NODE_WORDS: [&str; 3] = ["--noheader", "--Node", "--format=%N|%T|%P"];
+pub const SINFO_ARGUMENTS: [&str; 3] = ["--noheader", "--Node", "--format=%N|%T|%P"];
 
 /// Parses the output of `sinfo`, one line for each node and partition.
 ///
@@ -430,7 +430,7 @@ pub fn choose(
 }
 
 /// The error message of a Slurm program, and a hint.
-pub fn complaint(program: &str, said: &str) -> (String, Option<&'static str>) {
+pub fn explain_error(program: &str, said: &str) -> (String, Option<&'static str>) {
     if has(said, "Munge encode failed")
         || has(said, "auth/munge")
         || has(said, "Protocol authentication error")
@@ -475,7 +475,7 @@ fn has(said: &str, text: &str) -> bool {
 
 /// The reason in the output of `sbatch` when it accepted no task; `None` if neither fewer
 /// nor later tasks would help. Only its own lines count, not those of a task.
-pub fn not_taken(said: &str) -> Option<NotTaken> {
+pub fn not_taken(said: &str) -> Option<Rejection> {
     fn has(own: &[&str], text: &str) -> bool {
         own.iter().any(|line| line.contains(text))
     }
@@ -484,14 +484,14 @@ pub fn not_taken(said: &str) -> Option<NotTaken> {
         said.lines().map(str::trim).filter(|line| line.starts_with("sbatch: ")).collect();
     let mut words = own.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric()));
     match words.find(|word| names_a_limit(word)) {
-        Some(limit) if limit.contains("SubmitJob") => Some(NotTaken::NoRoom),
+        Some(limit) if limit.contains("SubmitJob") => Some(Rejection::NoRoom),
         Some(_) => None,
-        None if has(&own, "Invalid job array specification") => Some(NotTaken::ArrayTooLarge),
-        None if has(&own, "job submit limit") => Some(NotTaken::Unnamed),
+        None if has(&own, "Invalid job array specification") => Some(Rejection::ArrayTooLarge),
+        None if has(&own, "job submit limit") => Some(Rejection::Unnamed),
         None if has(&own, "Resource temporarily unavailable")
             || own.iter().any(|one| waits(one)) =>
         {
-            Some(NotTaken::NoRoom)
+            Some(Rejection::NoRoom)
         }
         None => None,
     }
@@ -505,7 +505,7 @@ fn names_a_limit(word: &str) -> bool {
 }
 
 /// True if `sbatch` itself waits to retry, for two minutes in total.
-pub fn will_ask_again(said: &str) -> bool {
+pub fn is_sbatch_retrying(said: &str) -> bool {
     said.lines().any(|line| line.trim().starts_with("sbatch: ") && waits(line))
 }
 

@@ -8,8 +8,8 @@ use pinfold_stats::random::Pcg32;
 use pinfold_study::RunError;
 use pinfold_study::store::{OpenRun, Store, StoreError, TaskRecord, TrialRecord};
 use pinfold_study::study::{
-    Environment, Form, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, TrialSlot, analyse, from_toml,
-    node_table,
+    Environment, MAX_FAILURES_IN_A_ROW, NewStudy, NodeTable, PresetSelection, TrialSlot, analyse,
+    from_toml, node_table,
 };
 
 use super::super::scheduler::{QueuedTask, TaskState};
@@ -20,7 +20,7 @@ const OWN: &str = "0.1.0";
 const LIMITS: Limits = Limits { most_out: 5, grace_ns: 1_000 };
 
 /// A result of the first part, as a node returns it.
-pub fn answer(attempt: u32) -> Answer {
+pub fn answer(attempt: u32) -> TaskResult {
     let figure = Figure {
         probe: "rate".to_owned(),
         labels: BTreeMap::new(),
@@ -47,10 +47,10 @@ pub fn answer(attempt: u32) -> Answer {
         duration_ns: 2_000,
         work_ns: 1_000,
     };
-    let head = Head {
+    let head = ResultIdentity {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
-        study: study_digest(STUDY, &Form::Whole),
+        study: study_digest(STUDY, &PresetSelection::Whole),
         part: Some(0),
         attempt,
         node: "n1".to_owned(),
@@ -59,11 +59,11 @@ pub fn answer(attempt: u32) -> Answer {
         origin: origin(),
         began_unix_s: 16,
     };
-    Answer { head, given: ResultContent::Trials(vec![(record, vec![figure])]) }
+    TaskResult { head, given: ResultContent::Trials(vec![(record, vec![figure])]) }
 }
 
 /// A task that was submitted.
-fn task(Ask { part, attempt }: Ask, job: u64) -> TaskRecord {
+fn task(PartAttempt { part, attempt }: PartAttempt, job: u64) -> TaskRecord {
     TaskRecord { part, attempt, job, element: part, submitted_unix_s: 1, failed: None }
 }
 
@@ -86,15 +86,15 @@ impl Simulated {
             key: "key".to_owned(),
             pinfold: OWN.to_owned(),
             toml: toml.to_owned(),
-            form: Form::Whole,
+            form: PresetSelection::Whole,
             scouted: None,
         };
-        let scouted = scout(&job).unwrap().look(&FACTS, &world.machine).unwrap();
+        let scouted = scout(&job).unwrap().read_properties(&FACTS, &world.machine).unwrap();
         job.scouted = Some(scouted.clone());
         let study = from_toml(toml).unwrap();
         let new = NewStudy {
             study: &study,
-            form: &Form::Whole,
+            form: &PresetSelection::Whole,
             command: "pinfold study run toy.toml --engine slurm",
             origin: &origin(),
             facts: &FACTS,
@@ -102,7 +102,7 @@ impl Simulated {
         };
         let options = Options::new("key".to_owned());
         let run = create_on_cluster(&mut world.store, &new, &scouted, &options).unwrap();
-        let kept = world.store.cluster(run.id()).unwrap().unwrap();
+        let kept = world.store.submission_options(run.id()).unwrap().unwrap();
         assert_eq!(read_options(&kept).unwrap(), options);
         let generator = Pcg32::new(3, 1);
         Self { world, job, run, generator, bad: BTreeMap::new(), fast: BTreeMap::new() }
@@ -123,7 +123,7 @@ impl Simulated {
             node,
         };
         let found = work(&scout, part, &origin(), &FACTS, &mut environment).unwrap();
-        let Found::Whole(mut trials) = found else { panic!("interrupted") };
+        let PartResult::Whole(mut trials) = found else { panic!("interrupted") };
         let factor = self.fast.get(node).copied().unwrap_or(1.0);
         for sample in
             trials.iter_mut().flat_map(|(_, figures)| figures).flat_map(|f| &mut f.samples)
@@ -134,7 +134,7 @@ impl Simulated {
             "n3" => Origin { kernel: "7.0".to_owned(), ..origin() },
             _ => origin(),
         };
-        let head = Head {
+        let head = ResultIdentity {
             part: Some(part),
             attempt,
             node: node.to_owned(),
@@ -142,8 +142,9 @@ impl Simulated {
             origin,
             ..answer(1).head
         };
-        let head = Head { study: study_digest(&self.job.toml, &Form::Whole), ..head };
-        result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap()
+        let head =
+            ResultIdentity { study: study_digest(&self.job.toml, &PresetSelection::Whole), ..head };
+        result_text(&TaskResult { head, given: ResultContent::Trials(trials) }).unwrap()
     }
 
     /// Runs rounds of submitting, working and collecting until all is done or `rounds` are over.
@@ -281,13 +282,13 @@ fn merging_is_idempotent_and_only_whole_parts_are_taken() {
     assert!(matches!(accept(&mut simulated, &second), Accepted::Known { part: 4 }));
     assert_eq!(trials_of(&simulated), before);
     // A part without one of its trials, with one of another part, with one twice, unknown.
-    let digest = study_digest(STUDY, &Form::Whole);
+    let digest = study_digest(STUDY, &PresetSelection::Whole);
     let whole = simulated.result(6, 1, "n1");
-    let Answer { head, given } = read_result(&whole, "key", &digest, OWN).unwrap();
+    let TaskResult { head, given } = read_result(&whole, "key", &digest, OWN).unwrap();
     let ResultContent::Trials(trials) = given else { panic!() };
     let mut refuse = |simulated: &mut Simulated, trials, part, expected: &str| {
-        let head = Head { part: Some(part), ..head.clone() };
-        let text = result_text(&Answer { head, given: ResultContent::Trials(trials) }).unwrap();
+        let head = ResultIdentity { part: Some(part), ..head.clone() };
+        let text = result_text(&TaskResult { head, given: ResultContent::Trials(trials) }).unwrap();
         let Accepted::Refused(refusal) = accept(simulated, &text) else { panic!("it was taken") };
         assert!(refusal.to_string().contains(expected), "{}", refusal);
     };
@@ -314,7 +315,11 @@ fn a_locked_store_loses_nothing() {
         [2, 4].map(|part| (format!("{part}-1.json"), simulated.result(part, 1, "n1"))).to_vec();
     let open = (&mut simulated.world.store, simulated.run);
     collector
-        .record_submission(open.0, open.1, &[2, 4, 5].map(|part| task(Ask { part, attempt: 1 }, 7)))
+        .record_submission(
+            open.0,
+            open.1,
+            &[2, 4, 5].map(|part| task(PartAttempt { part, attempt: 1 }, 7)),
+        )
         .unwrap();
     let before = collector.outstanding();
     simulated.world.store.set_busy_timeout(Duration::from_millis(10)).unwrap();
@@ -325,10 +330,10 @@ fn a_locked_store_loses_nothing() {
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(
         &collector
-            .record_submission(open.0, open.1, &[task(Ask { part: 6, attempt: 1 }, 7)])
+            .record_submission(open.0, open.1, &[task(PartAttempt { part: 6, attempt: 1 }, 7)])
             .unwrap_err(),
     );
-    let ask = Ask { part: 5, attempt: 1 };
+    let ask = PartAttempt { part: 5, attempt: 1 };
     let lost = Lost { ask, node: "n2".to_owned(), reason: "it broke".to_owned() };
     let open = (&mut simulated.world.store, simulated.run);
     is_locked(&collector.handle_failure(open.0, open.1, &lost, 1).unwrap_err());
@@ -361,12 +366,12 @@ fn tasks_that_are_not_taken_count_as_never_submitted() {
     let open = (&mut simulated.world.store, simulated.run);
     collector.forget(open.0, open.1, &asks[2..]).unwrap();
     collector.note_refusal(1, 0);
-    assert_eq!((collector.out(), collector.count_kept_back()), (2, 14));
+    assert_eq!((collector.count_outstanding(), collector.count_kept_back()), (2, 14));
     assert_eq!(collector.to_submit(0), []);
     // Later the same ones are requested, with the same attempts.
     assert_eq!(collector.to_submit(u64::MAX), asks[2..4]);
     let reopened = simulated.collector();
-    assert_eq!((reopened.out(), reopened.count_kept_back()), (2, 0));
+    assert_eq!((reopened.count_outstanding(), reopened.count_kept_back()), (2, 0));
     assert_eq!(reopened.to_submit(0), asks[2..]);
 }
 
@@ -395,7 +400,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert_eq!((seen.running, seen.pending["Priority"], seen.ended.len()), (2, 1, 0));
     // The time for their results to appear has passed.
     let seen = collector.compare_queue(&queue, 5_000 + LIMITS.grace_ns);
-    let ended: Vec<(Ask, Option<TaskState>)> =
+    let ended: Vec<(PartAttempt, Option<TaskState>)> =
         seen.ended.iter().map(|one| (one.ask, one.state.clone())).collect();
     assert_eq!(ended, [(asks[3], None), (asks[4], Some(TaskState::Completed))]);
     // The collector cancels them: they count as never submitted.
@@ -405,7 +410,7 @@ fn a_collector_that_was_killed_goes_on_with_what_is_out() {
     assert!(simulated.go(100).unwrap().is_done());
 }
 
-fn line(asks: &[Ask], index: usize, state: TaskState) -> QueuedTask {
+fn line(asks: &[PartAttempt], index: usize, state: TaskState) -> QueuedTask {
     QueuedTask { job: 7, element: Some(asks[index].part), state, node: "n1".to_owned() }
 }
 

@@ -1,6 +1,6 @@
 //! Results that are incomplete, foreign, of another study, run or version, or have invalid values.
 
-use pinfold_study::study::{Form, QUICK};
+use pinfold_study::study::{PresetSelection, QUICK};
 
 use super::super::*;
 use super::cluster::answer;
@@ -9,7 +9,7 @@ use super::world::{FACTS, STUDY};
 const OWN: &str = "0.1.0";
 
 fn digest() -> String {
-    study_digest(STUDY, &Form::Whole)
+    study_digest(STUDY, &PresetSelection::Whole)
 }
 
 #[track_caller]
@@ -35,8 +35,8 @@ fn results_come_back_as_they_went() {
     let noisy = format!("Welcome to the cluster!\n{{}}\n{text}\n\n");
     assert_eq!(read_result(&noisy, "key", &digest(), OWN).unwrap(), answer);
     let scouted = NodeProperties { facts: FACTS, skipped: vec![None, Some("no".to_owned())] };
-    let looked = Answer {
-        head: Head { part: None, ..answer.head },
+    let looked = TaskResult {
+        head: ResultIdentity { part: None, ..answer.head },
         given: ResultContent::Scouted(scouted.clone()),
     };
     let text = result_text(&looked).unwrap();
@@ -45,7 +45,7 @@ fn results_come_back_as_they_went() {
         key: "key".to_owned(),
         pinfold: OWN.to_owned(),
         toml: STUDY.to_owned(),
-        form: Form::from_preset(Some("evening")),
+        form: PresetSelection::from_preset(Some("evening")),
         scouted: Some(scouted),
     };
     assert_eq!(JobDocument::from_json(&job.to_json().unwrap()).unwrap(), job);
@@ -100,7 +100,7 @@ fn torn_and_foreign_results_are_refused() {
         &replace_part("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
         "node n1 has Pinfold 0.2.0, this is 0.1.0",
     );
-    let other = study_digest(STUDY, &Form::from_preset(Some(QUICK)));
+    let other = study_digest(STUDY, &PresetSelection::from_preset(Some(QUICK)));
     check(
         &replace_part(&digest(), &other),
         &format!("it is of another study or another form of it (digest {other})"),
@@ -120,7 +120,8 @@ fn torn_and_foreign_results_are_refused() {
         "trials[0] is not valid: invalid value: integer `-1`, expected u32",
     );
     check(&replace_part("\"ok\":true", "\"ok\":false"), "trials [0]: it failed without a reason");
-    let refused = Answer { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
+    let refused =
+        TaskResult { given: ResultContent::Refused("it is small".to_owned()), ..answer(1) };
     let error = read_result(&result_text(&refused).unwrap(), "key", &digest(), OWN).unwrap_err();
     assert!(error.ends_the_study() && error.hint().is_some());
     assert_eq!(error.to_string(), "node n1 cannot be used: it is small");
@@ -141,7 +142,7 @@ proptest::proptest! {
         for error in errors.into_iter().flatten() {
             assert!(error.line.chars().count() <= 120 && !error.why.is_empty());
         }
-        let (sentence, _) = slurm::protocol::complaint("sbatch", &text);
+        let (sentence, _) = slurm::protocol::explain_error("sbatch", &text);
         assert!(!sentence.is_empty());
     }
 

@@ -12,13 +12,15 @@ const HINT: &str = "write group:/system.slice/web.service, or pid:1234, or a nam
 pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
     if let Some(path) = text.strip_prefix("group:") {
         return match path.strip_prefix('/') {
-            None => wrong("the path of a group starts with /, at the mount of cgroup", at, text),
-            Some("") => wrong("the root group contains all tasks of the host", at, text),
+            None => {
+                attach_fault("the path of a group starts with /, at the mount of cgroup", at, text)
+            }
+            Some("") => attach_fault("the root group contains all tasks of the host", at, text),
             Some(below) if below.split('/').any(|part| matches!(part, "" | "." | "..")) => {
-                wrong("a part of its path is empty, . or ..", at, text)
+                attach_fault("a part of its path is empty, . or ..", at, text)
             }
             Some(_) if path.chars().any(char::is_control) => {
-                wrong("it contains a control character", at, text)
+                attach_fault("it contains a control character", at, text)
             }
             Some(_) => Ok(Attach::Group(path.to_owned())),
         };
@@ -30,19 +32,21 @@ pub(super) fn read(text: &str, at: usize) -> Result<Attach, Fault> {
             Some(name) if is_name(name) => {
                 return Ok(Attach::Named { kind, name: name.to_owned() });
             }
-            Some(_) => return wrong("its name is empty, or contains a slash or a space", at, text),
+            Some(_) => {
+                return attach_fault("its name is empty, or contains a slash or a space", at, text);
+            }
         }
     }
     match text.strip_prefix("pid:").map(str::parse) {
-        Some(Ok(0 | 1)) => wrong("that is the whole host", at, text),
+        Some(Ok(0 | 1)) => attach_fault("that is the whole host", at, text),
         Some(Ok(pid)) if pid < HIGHEST_PID => Ok(Attach::Process(pid)),
-        Some(Ok(_)) => wrong("no process has such a high ID", at, text),
-        Some(Err(_)) => wrong("the ID of a process is a number", at, text),
-        None => wrong("it is neither a group nor a process", at, text),
+        Some(Ok(_)) => attach_fault("no process has such a high ID", at, text),
+        Some(Err(_)) => attach_fault("the ID of a process is a number", at, text),
+        None => attach_fault("it is neither a group nor a process", at, text),
     }
 }
 
-fn wrong(why: &str, at: usize, text: &str) -> Result<Attach, Fault> {
+fn attach_fault(why: &str, at: usize, text: &str) -> Result<Attach, Fault> {
     Err(Fault::new(at, format!("attach: {text:?} cannot be a vnode: {why}")).with_hint(HINT))
 }
 

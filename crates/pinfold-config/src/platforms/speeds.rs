@@ -50,7 +50,7 @@ pub(super) fn speed_request(value: &Value) -> Result<SpeedRequest, Fault> {
 }
 
 fn wrong(value: &Value, hint: &str) -> Fault {
-    value.not("speed", "a speed above 0 and at most full speed").with_hint(hint)
+    value.kind_fault("speed", "a speed above 0 and at most full speed").with_hint(hint)
 }
 
 fn zero() -> &'static str {
@@ -76,13 +76,13 @@ pub(super) fn period(value: &Value, method: Method) -> Result<u64, Fault> {
     }
     let [least, most] = [*bounds.start(), *bounds.end()].map(Duration::from_nanos);
     Err(value
-        .not("period", &format!("within the bounds of {method}, {least:?} to {most:?}"))
+        .kind_fault("period", &format!("within the bounds of {method}, {least:?} to {most:?}"))
         .with_hint("use one within them, or omit it to use the default of the method"))
 }
 
 fn no_time(value: &Value) -> Fault {
     value
-        .not("period", "a time with its unit")
+        .kind_fault("period", "a time with its unit")
         .with_hint("for example: \"200us\" or \"1 ms\" (ns, us, ms, s)")
 }
 

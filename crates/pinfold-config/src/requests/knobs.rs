@@ -79,7 +79,9 @@ fn keys() -> String {
     // With blanks between the values, so that the list can be wrapped.
     let all: Vec<String> = TUNABLES
         .iter()
-        .map(|one: &&Tunable| format!("{}={}", one.title(), one.values.form().replace('|', " | ")))
+        .map(|one: &&Tunable| {
+            format!("{}={}", one.title(), one.values.syntax().replace('|', " | "))
+        })
         .collect();
     format!("tunables are {}", all.join("; "))
 }

@@ -11,7 +11,7 @@ use crate::value::{self, Value, ValueKind};
 /// Line and column of a part of the request, both from 1; `None` if the file does not contain it.
 pub fn place_of(text: &str, field: &RequestField) -> Option<(usize, usize)> {
     let root = value::parse_toml(text).ok()?;
-    place(text, at_of(&root, field)?)
+    place(text, find_offset(&root, field)?)
 }
 
 /// Line and column of the value of a key such as `["host", "pus"]`.
@@ -26,7 +26,7 @@ pub(crate) fn place(text: &str, at: usize) -> Option<(usize, usize)> {
     ConfigError::in_file(text, Fault::new(at, String::new())).place
 }
 
-fn at_of(root: &Value, field: &RequestField) -> Option<usize> {
+fn find_offset(root: &Value, field: &RequestField) -> Option<usize> {
     match field {
         RequestField::Device(device) => {
             let lists = vnodes(root).filter_map(|vnode| get(vnode, "devices"));

@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn every_role_of_the_table_can_be_pinned() {
         for kind in ROLES {
-            let texts = [kind.name.to_owned(), kind.form().replace("(N)", "(1)")];
+            let texts = [kind.name.to_owned(), kind.syntax().replace("(N)", "(1)")];
             for text in texts.map(|text| text.replace("(ID)", "(disk)")) {
                 let pins = pin_requests(&format!("{text}=7"), 0).ok().unwrap();
                 assert_eq!(pins.iter().map(|pin| &pin.role).collect::<Vec<_>>(), [&text]);

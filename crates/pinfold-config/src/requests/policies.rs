@@ -7,7 +7,7 @@ use crate::fault::Fault;
 /// The roles that can have a policy: `roles are vcpu, vcpu(N), emulator, …`.
 pub(super) fn roles() -> String {
     let mut forms: Vec<String> =
-        ROLES.into_iter().flat_map(|kind| [kind.name.to_owned(), kind.form()]).collect();
+        ROLES.into_iter().flat_map(|kind| [kind.name.to_owned(), kind.syntax()]).collect();
     forms.dedup();
     format!("roles are {}", list(&forms))
 }

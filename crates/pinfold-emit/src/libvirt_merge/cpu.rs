@@ -10,7 +10,7 @@ use roxmltree::Node;
 
 use super::super::libvirt::{PASSTHROUGH, TOPOEXT, cell_lines};
 use super::{Cells, Merge, block, child};
-use pinfold_plan::domain_file::{Board, Shape};
+use pinfold_plan::domain_file::{Shape, TopologyLevels};
 use pinfold_plan::guest_cache::{Caches, caches};
 
 impl<'a, 'x> Merge<'a, 'x> {
@@ -68,7 +68,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     fn plan_shape(&mut self, guest: &GuestTopology, vendor: Vendor, caches: Caches) -> Shape {
         let board = self.domain.board;
         let (mut cores, mut threads) = (guest.cores, guest.threads);
-        if board == Board::WithoutThreads && threads > 1 {
+        if board == TopologyLevels::WithoutThreads && threads > 1 {
             self.notes.push(
                 "the machine type of the file shows no threads: the guest treats each vCPU as a \
                  core"
@@ -78,7 +78,7 @@ impl<'a, 'x> Merge<'a, 'x> {
         }
         // A file without an architecture is for the host's.
         let kind = child(self.root, "os").and_then(|os| child(os, "type"));
-        let is_x86 = board == Board::X86
+        let is_x86 = board == TopologyLevels::X86
             && (vendor != Vendor::Unknown || kind.is_some_and(|kind| kind.has_attribute("arch")));
         let dies = if is_x86 { caches.dies } else { 1 };
         let shape =
@@ -107,8 +107,8 @@ impl<'a, 'x> Merge<'a, 'x> {
              instead of {sockets}"
         ));
         match self.domain.board {
-            Board::X86 => Shape { sockets: 1, dies: shape.dies * sockets, ..shape },
-            Board::WithoutThreads | Board::WithoutCpu | Board::Other => {
+            TopologyLevels::X86 => Shape { sockets: 1, dies: shape.dies * sockets, ..shape },
+            TopologyLevels::WithoutThreads | TopologyLevels::WithoutCpu | TopologyLevels::Other => {
                 Shape { sockets: 1, cores: shape.cores * sockets, ..shape }
             }
         }
@@ -137,8 +137,10 @@ impl<'a, 'x> Merge<'a, 'x> {
     fn topology_line(&self, shape: Shape) -> String {
         let Shape { sockets, dies, clusters, cores, threads } = shape;
         let dies = match self.domain.board {
-            Board::X86 => format!(" dies='{dies}'"),
-            Board::WithoutThreads | Board::WithoutCpu | Board::Other => String::new(),
+            TopologyLevels::X86 => format!(" dies='{dies}'"),
+            TopologyLevels::WithoutThreads | TopologyLevels::WithoutCpu | TopologyLevels::Other => {
+                String::new()
+            }
         };
         let clusters = if clusters > 1 { format!(" clusters='{clusters}'") } else { String::new() };
         format!(
@@ -147,7 +149,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     }
 
     fn new_cpu(&mut self, line: String, cells: &Cells) {
-        if self.domain.board == Board::WithoutCpu {
+        if self.domain.board == TopologyLevels::WithoutCpu {
             self.notes.push(
                 "libvirt starts no machine of this architecture that has a <cpu>: the guest is shown \
                  a socket for each vCPU"

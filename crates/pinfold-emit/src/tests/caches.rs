@@ -148,13 +148,13 @@ fn a_domain_file_gets_dies_and_keeps_its_own_cache() {
     let small = plan("low-latency", &topology, &exactly(4)).unwrap();
     let own = "<cpu mode='host-passthrough'><cache mode='passthrough'/></cpu>";
     let text = file("kvm", own).replace("16", "4");
-    let merge = emit::libvirt_into(&text, &small, &small.vnodes[0], &topology).unwrap();
+    let merge = emit::merge_libvirt_domain(&text, &small, &small.vnodes[0], &topology).unwrap();
     assert!(merge.notes.iter().any(|note| note.contains("not the host's")), "{:?}", merge.notes);
     assert_eq!(Domain::read(&new).unwrap().shape.unwrap().value.vcpus(), Some(16));
 }
 
 fn merge(layout: &Plan, topology: &Topology, text: &str) -> Merged {
-    emit::libvirt_into(text, layout, &layout.vnodes[0], topology).unwrap()
+    emit::merge_libvirt_domain(text, layout, &layout.vnodes[0], topology).unwrap()
 }
 
 fn file(kind: &str, cpu: &str) -> String {

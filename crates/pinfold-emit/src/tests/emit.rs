@@ -229,12 +229,19 @@ fn the_pages_of_real_time_vcpus_are_locked() {
             assert_eq!(text.matches(element).count(), count, "{strategy}: {text}");
         }
         let merged =
-            crate::libvirt_into(old, &layout, layout.single().unwrap(), &topology).unwrap().text;
+            crate::merge_libvirt_domain(old, &layout, layout.single_vnode().unwrap(), &topology)
+                .unwrap()
+                .text;
         assert_eq!(merged.matches("<nosharepages/>").count(), count, "{strategy}: {merged}");
         assert_eq!(merged.matches("<locked/>").count(), 1, "{strategy}: {merged}");
-        let again = crate::libvirt_into(&merged, &layout, layout.single().unwrap(), &topology)
-            .unwrap()
-            .text;
+        let again = crate::merge_libvirt_domain(
+            &merged,
+            &layout,
+            layout.single_vnode().unwrap(),
+            &topology,
+        )
+        .unwrap()
+        .text;
         assert_eq!(again, merged);
     }
     let tuned = emit::tuned_profile(

@@ -6,7 +6,7 @@ use pinfold_plan::plan;
 use pinfold_samples::machine::{Machine, i7_4790k};
 use pinfold_samples::{auto, exactly};
 
-use crate::libvirt_into;
+use crate::merge_libvirt_domain;
 
 /// A typical file: comments, both kinds of quotes, other tuning, a namespace.
 const OURS: &str = r#"<?xml version="1.0"?>
@@ -75,8 +75,11 @@ const THEIRS: &str = r#"<?xml version="1.0"?>
 fn merge(xml: &str, strategy: &str, vcpus: u32) -> String {
     let topology = i7_4790k().build();
     let layout = plan(strategy, &topology, &exactly(vcpus)).unwrap();
-    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
-    let again = libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap().text;
+    let again = merge_libvirt_domain(&text, &layout, layout.single_vnode().unwrap(), &topology)
+        .unwrap()
+        .text;
     assert_eq!(again, text, "merging twice is merging once");
     let domain = Domain::read(&text).unwrap();
     assert_eq!(domain.vcpus.value, vcpus);
@@ -98,7 +101,9 @@ fn the_command_that_isolates_repeats_the_strategy() {
         let request = Request { isolation: IsolationScope::Host, ..exactly(2) };
         let layout = plan(strategy, &topology, &request).unwrap();
         let notes =
-            libvirt_into(THEIRS, &layout, layout.single().unwrap(), &topology).unwrap().notes;
+            merge_libvirt_domain(THEIRS, &layout, layout.single_vnode().unwrap(), &topology)
+                .unwrap()
+                .notes;
         let apply = format!("--strategy {strategy} --isolate host` on the running domain");
         assert!(notes.iter().any(|note| note.contains(&apply)), "{notes:?}");
     }
@@ -155,7 +160,8 @@ fn schedulers_of_the_file_stay_unless_the_plan_names_some() {
     let topology = i7_4790k().build();
     let mut layout = plan("low-latency", &topology, &exactly(2)).unwrap();
     layout.vnodes[0].threads[0].policy = Some(Policy::RoundRobin { priority: 2 });
-    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<vcpusched vcpus='0' scheduler='rr' priority='2'/>"), "{text}");
     let why = "<!-- Pinfold: the plan defines its own policies; before: ";
     assert!(text.contains(&format!("{why}{old} -->")), "{text}");
@@ -169,14 +175,16 @@ fn iothreads_keep_their_numbers() {
     let mut request = exactly(1);
     *pinfold_samples::iothreads(&mut request) = vec!["disk".to_owned(), "iothread7".to_owned()];
     let layout = plan("low-latency", &topology, &request).unwrap();
-    let merged = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap();
+    let merged =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     assert!(merged.text.contains("<iothreadpin iothread='1'"), "{}", merged.text);
     assert!(merged.text.contains("<iothreadpin iothread='7'"), "{}", merged.text);
     assert!(merged.notes.contains(&"libvirt's iothread 1 is the plan's iothread(disk)".to_owned()));
     // More than the file has: the number is increased.
     *pinfold_samples::iothreads(&mut request) = ["a", "b", "c"].map(str::to_owned).to_vec();
     let layout = plan("low-latency", &topology, &request).unwrap();
-    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<iothreads>3</iothreads>"), "{text}");
 }
 
@@ -200,12 +208,14 @@ fn a_comment_holds_the_number_of_iothreads_that_gave_way() {
     let layout = plan("low-latency", &topology, &request).unwrap();
     let xml =
         "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <iothreads>1</iothreads>\n</domain>".to_owned();
-    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
+    let merged =
+        merge_libvirt_domain(&xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     let old = "<iothreads>1</iothreads>";
     gave_way(&merged, "the plan has more iothreads", old, "<iothreads>2</iothreads>");
     // The same number as in the plan: nothing is replaced, and there is no note.
     let xml = xml.replace(">1</iothreads>", ">2</iothreads>");
-    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
+    let merged =
+        merge_libvirt_domain(&xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     assert!(!merged.text.contains("more iothreads"), "{}", merged.text);
 }
 
@@ -222,7 +232,8 @@ fn a_comment_holds_the_page_size_that_gave_way() {
          <hugepages>\n      {old}\n    </hugepages>\n    <locked/>\n  </memoryBacking>\n  \
          <vcpu>1</vcpu>\n</domain>"
     );
-    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
+    let merged =
+        merge_libvirt_domain(&xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     gave_way(&merged, "the request asks for this page size", old, "<page size='1048576'");
     assert!(merged.text.contains("<locked/>"), "{}", merged.text);
 }
@@ -236,7 +247,8 @@ fn a_comment_holds_the_scheduler_that_gave_way() {
     let xml = format!(
         "<domain type='qemu'>\n  <vcpu>1</vcpu>\n  <cputune>\n    {old}\n  </cputune>\n</domain>"
     );
-    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), &topology).unwrap();
+    let merged =
+        merge_libvirt_domain(&xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     gave_way(&merged, "the plan defines its own policies", old, "<vcpupin vcpu='0'");
     assert!(merged.text.contains("<vcpusched vcpus='0' scheduler='fifo' priority='3'/>"));
 }
@@ -247,9 +259,12 @@ fn siblings_on_amd_need_a_feature() {
     topology.model = Some("AMD Ryzen 7 5800X 8-Core Processor".to_owned());
     let layout = plan("balanced", &topology, &auto()).unwrap();
     let xml = "<domain type='kvm'><vcpu>6</vcpu><cpu mode='host-passthrough'></cpu></domain>";
-    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap().text;
     assert!(text.contains("<feature policy='require' name='topoext'/>"), "{text}");
-    let again = libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let again = merge_libvirt_domain(&text, &layout, layout.single_vnode().unwrap(), &topology)
+        .unwrap()
+        .text;
     assert_eq!(again, text);
 }
 
@@ -286,8 +301,9 @@ fn refusals_name_line_and_column() {
 }
 
 fn check_merge(xml: &str, reported: &str, layout: &Plan, topology: &Topology) {
-    let error =
-        libvirt_into(xml, layout, layout.single().unwrap(), topology).unwrap_err().to_string();
+    let error = merge_libvirt_domain(xml, layout, layout.single_vnode().unwrap(), topology)
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, reported, "{xml}");
 }
 
@@ -313,10 +329,10 @@ fn half_a_cputune_is_refused() {
         "line 4, column 3: cpuset=\"0-7:2\": libvirt does not support a step in a list",
     );
     for list in ["8-3", "^2", "2147483648", "0-", "a", "20000"] {
-        let error = libvirt_into(
+        let error = merge_libvirt_domain(
             &tune(&format!("<emulatorpin cpuset='{list}'/>")),
             &layout,
-            layout.single().unwrap(),
+            layout.single_vnode().unwrap(),
             &topology,
         );
         let error = error.unwrap_err();
@@ -370,7 +386,8 @@ fn blank_lines_between_pins_are_not_left_over() {
             )
             .replace('\n', eol);
             let made = plan("low-latency", &topology, &exactly(3)).unwrap();
-            let merged = libvirt_into(&xml, &made, &made.vnodes[0], &topology).unwrap().text;
+            let merged =
+                merge_libvirt_domain(&xml, &made, &made.vnodes[0], &topology).unwrap().text;
             let start = merged.find("<vcpupin").unwrap();
             let end = merged.rfind("<vcpupin").unwrap();
             let blank =

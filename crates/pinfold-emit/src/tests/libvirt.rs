@@ -8,7 +8,7 @@ use pinfold_samples::{auto, exactly, set};
 
 use crate as emit;
 
-pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::NotSingle> {
+pub fn libvirt(layout: &pinfold_model::Plan) -> Result<String, pinfold_model::NotSingleVnode> {
     emit::libvirt(layout, &i7_4790k().build())
 }
 

@@ -16,7 +16,7 @@ fn can_be_emitted(
 ) -> Result<(), TestCaseError> {
     let Ok(layout) = plan(strategy, topology, request) else { return Ok(()) };
     for vnode in &layout.vnodes {
-        let alone = layout.plan_of(vnode);
+        let alone = layout.extract_vnode(vnode);
         super::libvirt::parse(&libvirt(&alone, topology).unwrap());
         let amd = Topology { model: Some("AMD".to_owned()), ..topology.clone() };
         dies_add_up(vnode, &libvirt(&alone, &amd).unwrap())?;

@@ -15,7 +15,7 @@ pub fn words(words: &[&str]) -> Vec<String> {
     words.iter().copied().map(str::to_owned).collect()
 }
 
-pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::NotSingle> {
+pub fn qemu(layout: &Plan, argv: &[String]) -> Result<String, pinfold_model::NotSingleVnode> {
     emit::qemu(layout, &i7_4790k().build(), &parse(argv))
 }
 

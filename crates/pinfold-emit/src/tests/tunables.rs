@@ -319,9 +319,11 @@ fn a_domain_file_gives_way_where_the_plan_has_a_tunable() {
 
 fn merge(topology: &Topology, file: &str, words: &[&str]) -> Merged {
     let layout = plan_with("low-latency", 2, topology, words);
-    let first = emit::libvirt_into(file, &layout, layout.single().unwrap(), topology).unwrap();
+    let first = emit::merge_libvirt_domain(file, &layout, layout.single_vnode().unwrap(), topology)
+        .unwrap();
     let again =
-        emit::libvirt_into(&first.text, &layout, layout.single().unwrap(), topology).unwrap();
+        emit::merge_libvirt_domain(&first.text, &layout, layout.single_vnode().unwrap(), topology)
+            .unwrap();
     assert_eq!(again.text, first.text, "merging twice is merging once");
     first
 }
@@ -426,7 +428,7 @@ fn the_page_has_the_table_of_tunables() {
 
 #[test]
 fn a_host_without_a_cache_has_none_to_share() {
-    let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).bare().build();
+    let topology = Machine::new([1, 1, 1, 4, 1], |place| place.core).without_l3_and_nodes().build();
     let layout = plan_with("low-latency", 2, &topology, &["share=L3:0=f"]);
     assert!(validate(&layout, &topology).iter().any(|one| one.text.contains("no level-3 cache")));
 }

@@ -1,9 +1,9 @@
 //! What an expert would answer on the hosts of `fixtures/hosts`, request by request.
 
 use pinfold_config::requests;
-use pinfold_emit::{cmdline, libvirt, libvirt_into};
+use pinfold_emit::{cmdline, libvirt, merge_libvirt_domain};
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NumaNode, Plan, Preference,
+    CpuSet, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, NumaNode, Plan, Preference,
     Request, Role, Severity, SmtRequest, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_plan::domain_file::Domain;
@@ -157,7 +157,7 @@ fn an_emulator_apart_is_on_the_vcpus_node() {
 }
 
 fn check(on: &str, vcpus: u32, free: &str, expected: &str) {
-    let free = Some(Free::These(CpuSet::parse_list(free).expect("a list")));
+    let free = Some(FreeCpus::These(CpuSet::parse_list(free).expect("a list")));
     let emulator_request = EmulatorRequest::Apart;
     let request = with_iothread(Request { free, emulator: emulator_request, ..new_request(vcpus) });
     let layout = make_plan("balanced", on, &request);
@@ -167,7 +167,7 @@ fn check(on: &str, vcpus: u32, free: &str, expected: &str) {
 
 #[test]
 fn counted_free_pus_leave_a_kind_of_cores_whole() {
-    let request = Request { free: Some(Free::Pus(3)), ..new_request(8) };
+    let request = Request { free: Some(FreeCpus::Pus(3)), ..new_request(8) };
     let layout = make_plan("low-latency", "ryzen-hx370.xml", &request);
     assert_eq!(pus(&layout), "4-11");
     assert_eq!(severity(&layout, "core kinds"), None);
@@ -289,8 +289,8 @@ fn merge(xml: &str, strategy: &str, topology: &Topology) -> Result<String, PlanE
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
     let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode]))?;
-    let vnode = layout.single().expect("one machine");
-    Ok(libvirt_into(xml, &layout, vnode, topology).expect("a merge").text)
+    let vnode = layout.single_vnode().expect("one machine");
+    Ok(merge_libvirt_domain(xml, &layout, vnode, topology).expect("a merge").text)
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn auto_names_each_reason_once() {
 #[test]
 fn a_core_with_an_avoided_sibling_is_the_last_that_real_time_vcpus_get() {
     fn plan_on(plan: &Plan) -> String {
-        pinfold_model::pins_of(plan)
+        pinfold_model::describe_pins(plan)
     }
 
     assert_eq!(plan_on(&answers_of("0", 2)), "0→2, 1→3");

@@ -9,11 +9,13 @@ use pinfold_host::{Clock, with_causes};
 use pinfold_model::{CpuSet, PuId, Speed};
 
 use super::VnodeController;
-use crate::calibrate::{Found, HelperTimes, Measured, Sample, witness, witness_briefly};
+use crate::calibrate::{
+    Found, HelperTimes, Measured, Sample, measure_costs, measure_costs_briefly,
+};
 use crate::cost::{Cost, Costs, KnownCost, SHARES, Source};
 use crate::emulation::Emulation;
 use crate::node::Node;
-use crate::renewal::TakenCores;
+use crate::recalibration::TakenCores;
 use crate::stored_costs::{Calibration, Calibrations, CostKey};
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{Effort, HelperSpawner, SpeedError};
@@ -32,7 +34,7 @@ pub(super) fn calibrate(
 ) -> Result<CpuSet, SpeedError> {
     let (mut looks, mut places) = (Vec::new(), Vec::new());
     for (place, (node, cgroup, emulation)) in started.iter().enumerate() {
-        let periods_ns = SHARES.map(|share| emulation.turn_to_witness(share));
+        let periods_ns = SHARES.map(|share| emulation.calibration_period(share));
         if periods_ns.iter().any(Option::is_some) {
             looks.push(Sample {
                 entries: cgroup.entries(),
@@ -47,7 +49,7 @@ pub(super) fn calibrate(
     if looks.is_empty() {
         return Ok(together);
     }
-    let kept = spawner.recall();
+    let kept = spawner.load_calibrations();
     let all = started.iter_mut().enumerate().filter(|(place, _)| places.contains(place));
     let mut wanted = Wanted { all: all.map(|(_, one)| one).collect(), clock };
     let now_ns = clock.now_ns();
@@ -63,7 +65,7 @@ pub(super) fn calibrate(
         for ((node, _, emulation), stored) in wanted.all.into_iter().zip(stored) {
             let known = stored_costs(stored);
             report_brief(spawner, node, &known);
-            emulation.learn(&known)?;
+            emulation.set_costs(&known)?;
         }
         return Ok(together);
     }
@@ -71,11 +73,11 @@ pub(super) fn calibrate(
         begin_briefly(spawner, &kept, &looks, wanted, &together)?;
         return Ok(together);
     }
-    let found = witness(spawner, clock, &looks, &mut wanted)?;
+    let found = measure_costs(spawner, clock, &looks, &mut wanted)?;
     for ((node, _, emulation), costs) in wanted.all.into_iter().zip(&found.costs) {
         let known = complete(&kept, node, costs);
         report_missing(spawner, node, &known, found.failed.as_ref());
-        emulation.learn(&known)?;
+        emulation.set_costs(&known)?;
         let mut used = emulation.costs();
         used.retain(|pu, _| costs.contains_key(pu));
         keep(spawner, clock, node, &used, &together);
@@ -103,7 +105,7 @@ fn begin_briefly(
         .filter(|at| looks.iter().all(|look| look.periods_ns.get(*at).is_some_and(Option::is_some)))
         .min_by_key(|at| SHARES.get(*at).map_or(u32::MAX, |one| one.abs_diff(share)));
     let found = match nearest.filter(|_| share > 0) {
-        Some(at) => witness_briefly(spawner, clock, looks, at, &mut wanted)?,
+        Some(at) => measure_costs_briefly(spawner, clock, looks, at, &mut wanted)?,
         None => Found::default(),
     };
     for (place, (node, _, emulation)) in wanted.all.into_iter().enumerate() {
@@ -117,7 +119,7 @@ fn begin_briefly(
         });
         let known: Costs = known.collect();
         report_brief(spawner, node, &known);
-        emulation.learn(&known)?;
+        emulation.set_costs(&known)?;
         let mut used = emulation.costs();
         used.retain(|pu, _| costs.contains_key(pu));
         keep(spawner, clock, node, &used, together);
@@ -166,15 +168,15 @@ impl Measured for Wanted<'_, '_> {
     /// A method is only asked to take a share at which it is measured.
     fn take(&mut self, share: u32) -> Result<(), SpeedError> {
         let mut taking = self.all.iter_mut().map(|(.., emulation)| emulation);
-        taking.try_for_each(|emulation| match emulation.turn_to_witness(share) {
-            Some(_) => emulation.take(share),
+        taking.try_for_each(|emulation| match emulation.calibration_period(share) {
+            Some(_) => emulation.steal_share(share),
             None => Ok(()),
         })
     }
 
     fn beat(&mut self) -> Result<(), SpeedError> {
         let now_ns = self.clock.now_ns();
-        self.all.iter_mut().try_for_each(|(.., emulation)| emulation.turn(now_ns).map(|_| ()))
+        self.all.iter_mut().try_for_each(|(.., emulation)| emulation.tick(now_ns).map(|_| ()))
     }
 
     fn helper_times(&self) -> Result<Vec<HelperTimes>, SpeedError> {
@@ -253,7 +255,7 @@ fn keep(
         return;
     }
     let CostKey { method, period_ns } = key(node);
-    spawner.keep(&Calibration {
+    spawner.store_calibration(&Calibration {
         method,
         period_ns,
         together: together.clone(),
@@ -268,13 +270,13 @@ impl VnodeController<'_> {
     pub(super) fn renew(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         for one in &mut self.running {
             let Some(renewal) = &mut one.renewal else { continue };
-            let turns = one.emulation.turns();
+            let turns = one.emulation.taken_shares();
             let taken = TakenCores { entries: &one.entries, turns: &turns };
             let costs = renewal.turn(self.host, self.spawner, taken, now_ns);
             if costs.is_empty() {
                 continue;
             }
-            one.emulation.renew(&costs)?;
+            one.emulation.replace_costs(&costs)?;
             match one.emulation.set(&one.node.cores) {
                 // If a new cost puts the current speed out of reach, the speed stays.
                 Ok(()) | Err(SpeedError::OutOfReach { .. }) => {}

@@ -184,7 +184,7 @@ impl Burning {
     }
 
     /// Heartbeat: lets it burn until the next timeout.
-    pub(super) fn vouch(&self) {
+    pub(super) fn extend_deadline(&self) {
         let until = SystemClock.now_ns().saturating_add(HEARTBEAT_TIMEOUT_NS);
         self.shared.until_ns.store(until, Ordering::Relaxed);
     }

@@ -12,7 +12,7 @@ use crate::node::Node;
 use crate::vnode_cgroup::{Part, VnodeCgroup};
 
 /// What a method starts and writes while its vnode is active, one line each.
-pub fn at_work(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+pub fn describe_effects(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
     (code::code(node.method).describe)(node, cgroup)
 }
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn check(method: Method, lines: usize, parts: &[&str]) {
-        let found = at_work(&node(method), &cgroup());
+        let found = describe_effects(&node(method), &cgroup());
         assert_eq!(found.len(), lines, "{found:?}");
         let text = found.join("\n");
         parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));

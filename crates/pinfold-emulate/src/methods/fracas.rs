@@ -111,7 +111,7 @@ impl Burning {
         group: &str,
         pu: PuId,
     ) -> Result<Self, SpeedError> {
-        let burner = spawner.burn(&[paths::cgroup_procs(group)], pu)?;
+        let burner = spawner.spawn_burner(&[paths::cgroup_procs(group)], pu)?;
         Ok(Self { pu, group: group.to_owned(), burner, since_ns: now_ns })
     }
 }
@@ -258,7 +258,7 @@ impl Pair {
 }
 
 impl Emulation for Fracas<'_> {
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         self.parts.iter().try_for_each(|pair| self.weights(&pair.part, speeds).map(|_| ()))
     }
 
@@ -271,7 +271,7 @@ impl Emulation for Fracas<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         for pair in &mut self.parts {
             if let Some((how, count)) = pair.restart_ended(self.spawner, now_ns)? {
                 let before = self.lost.take().map_or(0, |(_, count)| count);

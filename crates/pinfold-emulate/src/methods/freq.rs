@@ -74,7 +74,7 @@ impl Emulation for Freq<'_> {
         self.write()
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         self.write()?;
         Ok(now_ns.saturating_add(AGAIN_NS))
     }

@@ -41,7 +41,11 @@ fn calibrate(domain: &mut Domain, context: &MethodContext<'_, '_>) -> Result<(),
         for khz in &domain.khz {
             domain.set(context.host, *khz)?;
             context.clock.sleep_ns(SETTLE_NS);
-            let rates = match context.spawner.rates(&context.cgroup.entries(), &pus, LOOK_NS) {
+            let rates = match context.spawner.measure_throughput(
+                &context.cgroup.entries(),
+                &pus,
+                LOOK_NS,
+            ) {
                 Ok(rates) => rates,
                 Err(error) => {
                     failed = failed.or(Some(error));

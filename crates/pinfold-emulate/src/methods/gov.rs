@@ -194,7 +194,7 @@ fn reported_mixes(
 }
 
 impl Emulation for Gov<'_> {
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         self.mixes(speeds).map(|_| ())
     }
 
@@ -204,7 +204,7 @@ impl Emulation for Gov<'_> {
         if let Some(freezer) = self.freezer.as_ref().filter(|_| freezes && self.sentinel.is_none())
         {
             let files = vec![freezer.thaw()];
-            self.sentinel = Some(self.spawner.sentinel(Cleanup::Thaw { files })?);
+            self.sentinel = Some(self.spawner.spawn_watchdog(Cleanup::Thaw { files })?);
         }
         for (lane, mix) in self.lanes.iter_mut().zip(mixes) {
             if let Some((mix, speed)) = mix {
@@ -214,7 +214,7 @@ impl Emulation for Gov<'_> {
         self.switch(self.clock.now_ns())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         if let Some(sentinel) = &mut self.sentinel {
             sentinel.beat()?;
         }

@@ -73,12 +73,12 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Hogs<'h>, Spe
 
 impl Hogs<'_> {
     fn vouch(&self) {
-        self.burners.values().for_each(Burning::vouch);
+        self.burners.values().for_each(Burning::extend_deadline);
     }
 }
 
 impl Emulation for Hogs<'_> {
-    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+    fn calibration_period(&self, millionths: u32) -> Option<u64> {
         let leaves_some = millionths <= MOST_WITNESSED;
         (self.is_measured && leaves_some).then_some(self.period_ns)
     }
@@ -91,14 +91,14 @@ impl Emulation for Hogs<'_> {
         self.burners.iter().map(|(pu, burner)| Ok((*pu, burner.time(self.host)?))).collect()
     }
 
-    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+    fn steal_share(&mut self, millionths: u32) -> Result<(), SpeedError> {
         for burner in self.burners.values() {
             burner.set_steal(millionths.into());
         }
         Ok(())
     }
 
-    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+    fn set_costs(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, burner) in &self.burners {
             // Earlier periods belong to the reference run.
             let (_, settled) = burner.burned_time();
@@ -112,7 +112,7 @@ impl Emulation for Hogs<'_> {
         self.costs.iter().map(|(pu, spent)| (*pu, spent.known_cost())).collect()
     }
 
-    fn turns(&self) -> BTreeMap<PuId, CoreShare> {
+    fn taken_shares(&self) -> BTreeMap<PuId, CoreShare> {
         self.costs
             .iter()
             .filter_map(|(pu, spent)| {
@@ -130,7 +130,7 @@ impl Emulation for Hogs<'_> {
             .collect()
     }
 
-    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn replace_costs(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, cost) in costs {
             if let (Some(burner), Some(spent)) = (self.burners.get(pu), self.costs.get_mut(pu)) {
                 spent.renew(*cost, burner.burned_time().1);
@@ -139,7 +139,7 @@ impl Emulation for Hogs<'_> {
         Ok(())
     }
 
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         let first = speeds.first().map(|(_, speed)| *speed);
         let other = speeds.iter().find(|(_, speed)| Some(*speed) != first);
         if let (true, Some(speed), Some((pu, other))) = (self.has_barrier, first, other) {
@@ -170,7 +170,7 @@ impl Emulation for Hogs<'_> {
     }
 
     fn set(&mut self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
-        self.can(speeds)?;
+        self.check_speeds(speeds)?;
         for (pu, speed) in speeds {
             if let Some(burner) = self.burners.get(pu) {
                 let spent = self.costs.entry(*pu).or_default();
@@ -183,7 +183,7 @@ impl Emulation for Hogs<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         self.vouch();
         Ok(now_ns.saturating_add(HEARTBEAT_NS))
     }

@@ -81,7 +81,7 @@ impl Inject<'_> {
             let load = row.and_then(|row| row.get(column)).copied().unwrap_or(0);
             let speed = self.speeds.get(pu).copied().unwrap_or(Speed::FULL);
             burner.set_steal(steal(load, speed).min(most));
-            burner.vouch();
+            burner.extend_deadline();
         }
         next.map(|next| self.started_ns.saturating_add(next))
     }
@@ -94,7 +94,7 @@ impl Emulation for Inject<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         let next = self.play().unwrap_or(u64::MAX);
         Ok(next.min(now_ns.saturating_add(HEARTBEAT_NS)))
     }

@@ -122,13 +122,13 @@ impl Emulation for Lim<'_> {
         }
         if self.sentinel.is_none() {
             let group = self.group.clone();
-            self.sentinel = Some(self.spawner.sentinel(Cleanup::Continue { group })?);
+            self.sentinel = Some(self.spawner.spawn_watchdog(Cleanup::Continue { group })?);
         }
         self.speed = *speed;
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         if let Some(sentinel) = &mut self.sentinel {
             sentinel.beat()?;
         }

@@ -99,7 +99,7 @@ impl Quota<'_> {
 }
 
 impl Emulation for Quota<'_> {
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         self.parts.iter().try_for_each(|(part, _)| self.quota_us(part, speeds).map(|_| ()))
     }
 
@@ -113,7 +113,7 @@ impl Emulation for Quota<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         self.dealer.look(self.host, self.clock, now_ns)
     }
 

@@ -80,7 +80,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use pinfold_sim::{CgroupVersion, Knob, SimHost};
+    use pinfold_sim::{CgroupVersion, SimHost, WriteRule};
 
     use super::*;
 
@@ -94,14 +94,20 @@ mod tests {
         let check =
             |release: &str, (runtime, period): (&str, &str), server: Option<&str>, floor| {
                 let mut builder = SimHost::builder(CgroupVersion::V2, 2)
-                    .knob(&paths::sysctl_kernel("sched_rt_runtime_us"), Knob::Integer, runtime)
-                    .knob(&paths::sysctl_kernel("sched_rt_period_us"), Knob::Integer, period);
-                if let Some(server) = server {
-                    builder = builder.knob(&path("runtime"), Knob::Integer, server).knob(
-                        &path("period"),
-                        Knob::Integer,
-                        "1000000000\n",
+                    .writable_file(
+                        &paths::sysctl_kernel("sched_rt_runtime_us"),
+                        WriteRule::Integer,
+                        runtime,
+                    )
+                    .writable_file(
+                        &paths::sysctl_kernel("sched_rt_period_us"),
+                        WriteRule::Integer,
+                        period,
                     );
+                if let Some(server) = server {
+                    builder = builder
+                        .writable_file(&path("runtime"), WriteRule::Integer, server)
+                        .writable_file(&path("period"), WriteRule::Integer, "1000000000\n");
                 }
                 let host = builder.build();
                 host.set_file(&paths::kernel_release(), release);

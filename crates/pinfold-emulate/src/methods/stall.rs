@@ -224,7 +224,7 @@ fn stall_config(stolen: u32, period_ns: u64, extra_ns: i64) -> StallConfig {
 }
 
 impl Emulation for Stalling<'_> {
-    fn turn_to_witness(&self, millionths: u32) -> Option<u64> {
+    fn calibration_period(&self, millionths: u32) -> Option<u64> {
         Some(self.period_to_witness(millionths))
     }
 
@@ -232,7 +232,7 @@ impl Emulation for Stalling<'_> {
         Some(ChargedTo::Tasks)
     }
 
-    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+    fn steal_share(&mut self, millionths: u32) -> Result<(), SpeedError> {
         let period_ns = self.period_to_witness(millionths);
         let extra_ns = i64::try_from(self.guess()).unwrap_or(0);
         let stall_config = stall_config(millionths, period_ns, extra_ns);
@@ -243,7 +243,7 @@ impl Emulation for Stalling<'_> {
         Ok(())
     }
 
-    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+    fn set_costs(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         for (pu, core) in &mut self.cores {
             // Earlier interrupts belong to the reference run.
             let before = self.stall.account(*pu)?;
@@ -262,7 +262,7 @@ impl Emulation for Stalling<'_> {
         self.cores.iter().map(|(pu, core)| (*pu, core.spent.known_cost())).collect()
     }
 
-    fn turns(&self) -> BTreeMap<PuId, CoreShare> {
+    fn taken_shares(&self) -> BTreeMap<PuId, CoreShare> {
         self.cores
             .iter()
             .filter_map(|(pu, core): (&PuId, &Core)| {
@@ -280,7 +280,7 @@ impl Emulation for Stalling<'_> {
             .collect()
     }
 
-    fn renew(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
+    fn replace_costs(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, cost) in costs {
             let account = self.stall.account(*pu)?;
             if let Some(core) = self.cores.get_mut(pu) {
@@ -295,7 +295,7 @@ impl Emulation for Stalling<'_> {
         unknown.map(|(pu, _)| *pu).collect()
     }
 
-    fn can(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
+    fn check_speeds(&self, speeds: &[(PuId, Speed)]) -> Result<(), SpeedError> {
         speeds.iter().try_for_each(|(pu, speed)| {
             self.cores.get(pu).map_or(Ok(()), |core| self.turn_of(*core, *speed).map(|_| ()))
         })
@@ -307,7 +307,7 @@ impl Emulation for Stalling<'_> {
             let Some(core) = self.cores.get(pu) else { continue };
             stall_configs.push((*pu, *speed, self.turn_of(*core, *speed)?));
         }
-        self.stall.vouch(HEARTBEAT_TIMEOUT_NS);
+        self.stall.extend_deadline(HEARTBEAT_TIMEOUT_NS);
         for (pu, speed, (period_ns, share)) in stall_configs {
             let account = self.stall.account(pu)?;
             let Some(core) = self.cores.get_mut(&pu) else { continue };
@@ -323,8 +323,8 @@ impl Emulation for Stalling<'_> {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.stall.vouch(HEARTBEAT_TIMEOUT_NS);
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+        self.stall.extend_deadline(HEARTBEAT_TIMEOUT_NS);
         if now_ns >= self.look_ns {
             self.look_ns = now_ns.saturating_add(LOOK_NS);
             self.look()?;

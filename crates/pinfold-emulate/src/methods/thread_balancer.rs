@@ -35,7 +35,7 @@ type RunnableThreads = Vec<(Tid, bool)>;
 pub(super) struct ThreadBalancer {
     // The group that contains threads not yet distributed.
     home: Option<String>,
-    decks: Vec<DealtThreads>,
+    decks: Vec<ThreadGroup>,
     look_ns: u64,
     // The lists, the time since which they are unchanged, and the time of the last check of states.
     seen: Vec<String>,
@@ -44,7 +44,7 @@ pub(super) struct ThreadBalancer {
     pub(super) moved: u64,
 }
 
-struct DealtThreads {
+struct ThreadGroup {
     members: String,
     entries: Vec<String>,
 }
@@ -59,9 +59,9 @@ impl ThreadBalancer {
             // The cpuset first, then the CPU controller.
             let mut entries: Vec<String> = cpuset.into_iter().filter(|path| *path != cpu).collect();
             entries.push(cpu.clone());
-            DealtThreads { members: cpu, entries }
+            ThreadGroup { members: cpu, entries }
         };
-        let decks: Vec<DealtThreads> = cgroup.parts.iter().map(deck).collect();
+        let decks: Vec<ThreadGroup> = cgroup.parts.iter().map(deck).collect();
         let home = cgroup.cpu.as_ref().map(|group| members(group, is_unified(cgroup, group)));
         let home = home.filter(|home| decks.iter().all(|deck| deck.members != *home));
         // With a single core, threads are only created outside of its group if the vnode's group
@@ -115,7 +115,7 @@ impl ThreadBalancer {
             .into_iter()
             .map(|tids| count_wanting(host, tids))
             .collect::<Result<Vec<_>, _>>()?;
-        for (tid, to) in deal(&home, &hands) {
+        for (tid, to) in balance_threads(&home, &hands) {
             if let Some(deck) = self.decks.get(to) {
                 deck.take(host, tid)?;
                 self.moved += 1;
@@ -156,7 +156,7 @@ fn members(group: &str, unified: bool) -> String {
     if unified { paths::cgroup_threads(group) } else { paths::cgroup_tasks(group) }
 }
 
-impl DealtThreads {
+impl ThreadGroup {
     fn take(&self, host: &dyn HostMut, tid: Tid) -> Result<(), SpeedError> {
         for entry in &self.entries {
             match host.write(entry, tid.to_string().as_bytes()) {
@@ -170,7 +170,7 @@ impl DealtThreads {
 
 /// The moves: undistributed threads go to the group with the fewest, then threads go from the
 /// fullest to the emptiest group until the numbers of runnable threads differ by at most one.
-fn deal(home: &[(Tid, bool)], hands: &[RunnableThreads]) -> Vec<(Tid, usize)> {
+fn balance_threads(home: &[(Tid, bool)], hands: &[RunnableThreads]) -> Vec<(Tid, usize)> {
     // Number of runnable threads, and number of threads.
     let mut counts: Vec<(usize, usize)> = hands
         .iter()
@@ -234,6 +234,6 @@ mod tests {
 
     fn check(home: &[(Tid, bool)], hands: &[RunnableThreads], expected: &[(u32, usize)]) {
         let expected: Vec<_> = expected.iter().map(|(tid, to)| (Tid(*tid), *to)).collect();
-        assert_eq!(deal(home, hands), expected, "{home:?} {hands:?}");
+        assert_eq!(balance_threads(home, hands), expected, "{home:?} {hands:?}");
     }
 }

@@ -41,17 +41,22 @@ struct Watch {
 }
 
 impl HelperSpawner for Shells {
-    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+    fn measure_throughput(
+        &self,
+        _: &[String],
+        _: &CpuSet,
+        _: u64,
+    ) -> Result<Throughput, SpeedError> {
         Ok(Throughput::new())
     }
 
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+    fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
         let spawn = Spawn::new("/bin/sh").args(["-c", SPIN]).cgroup_files(entries.to_vec());
         let child = spawn.affinity(CpuSet::single(pu)).die_with_parent(true).start()?;
         Ok(Box::new(Shell(child)))
     }
 
-    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+    fn spawn_watchdog(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         let received_ns = Arc::new(AtomicU64::new(SystemClock.now_ns()));
         let is_over = Arc::new(AtomicBool::new(false));
         let (received, over) = (Arc::clone(&received_ns), Arc::clone(&is_over));

@@ -53,16 +53,21 @@ impl HelperSpawner for Notes {
         self.note(format!("report {message}"));
     }
 
-    fn rates(&self, _: &[String], _: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+    fn measure_throughput(
+        &self,
+        _: &[String],
+        _: &CpuSet,
+        _: u64,
+    ) -> Result<Throughput, SpeedError> {
         Ok(Throughput::new())
     }
 
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+    fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
         self.note(format!("burn on {pu} in {}", entries.join(" ")));
         Ok(Box::new(Started(self.clone(), format!("burner on {pu}"))))
     }
 
-    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+    fn spawn_watchdog(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         self.note(format!("sentinel {what:?}"));
         Ok(Box::new(Started(self.clone(), "sentinel".to_owned())))
     }

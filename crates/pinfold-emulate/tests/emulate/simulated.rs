@@ -10,7 +10,7 @@ use pinfold_emulate::{
 };
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SimClock, paths};
 use pinfold_model::{Attach, Change, CpuSet, Method, PuId, Tid, Undo, Variant};
-use pinfold_sim::{CgroupVersion, Knob, SimHost, SimTask};
+use pinfold_sim::{CgroupVersion, SimHost, SimTask, WriteRule};
 
 const CPU: &str = "/sys/fs/cgroup/cpu/pinfold-vnode-web";
 const CPUSET: &str = "/sys/fs/cgroup/cpuset/pinfold-vnode-web";
@@ -408,8 +408,9 @@ fn fracas_with_a_common_burner_group_has_all_burners_in_it() {
 #[test]
 fn fracas_makes_slices_short_and_gives_them_back() {
     let slice = paths::debug_sched("base_slice_ns");
-    let host =
-        SimHost::builder(CgroupVersion::V2, 2).knob(&slice, Knob::Integer, "2800000\n").build();
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .writable_file(&slice, WriteRule::Integer, "2800000\n")
+        .build();
     let before = host.snapshot();
     let node = node(Method::Fracas, &[(1, 50)]);
     let (cgroup, steps) = enclose(&host, &node);
@@ -471,7 +472,12 @@ fn gov_has_two_frequencies_in_turns() {
 struct Boastful<'h>(&'h SimHost, Notes);
 
 impl HelperSpawner for Boastful<'_> {
-    fn rates(&self, _: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+    fn measure_throughput(
+        &self,
+        _: &[String],
+        pus: &CpuSet,
+        _: u64,
+    ) -> Result<Throughput, SpeedError> {
         let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");
         let text = self.0.read_text(&path).expect("a frequency was set");
         let khz: u64 = text.trim().parse().expect("a number");
@@ -482,12 +488,12 @@ impl HelperSpawner for Boastful<'_> {
         Ok(pus.iter().map(|pu| (pu, witnessed.clone())).collect())
     }
 
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        self.1.burn(entries, pu)
+    fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+        self.1.spawn_burner(entries, pu)
     }
 
-    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
-        self.1.sentinel(what)
+    fn spawn_watchdog(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+        self.1.spawn_watchdog(what)
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::given::{MAX_BYTES, too_large};
+use super::user_file::{MAX_BYTES, too_large};
 use super::{names_of, open_dir, replace_in, sync_directory, write_all};
 use crate::HostError;
 use crate::fd::read_at_most;
@@ -227,7 +227,7 @@ impl StateDir {
     ///
     /// # Errors
     /// [`HostError::File`] if the directory cannot be read.
-    pub fn mark(&self) -> Result<u64, HostError> {
+    pub fn change_time_ns(&self) -> Result<u64, HostError> {
         let stat = rustix::fs::fstat(&self.directory)
             .map_err(|errno| HostError::file("check", &self.path, errno))?;
         let seconds = u64::try_from(stat.st_mtime).unwrap_or(0).wrapping_mul(1_000_000_000);

@@ -8,7 +8,7 @@
 //! so it ends at the *last* `)`: no later field contains one.
 //! <https://docs.kernel.org/filesystems/proc.html#id10>
 
-use pinfold_model::{TaskId, Tid, shown};
+use pinfold_model::{TaskId, Tid, escape};
 
 use super::ProcError;
 use crate::{Host, HostError, lossy, paths};
@@ -158,7 +158,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     };
     Ok(ProcStat {
         tid: Tid(tid.parse().map_err(|_| fail(text))?),
-        comm: shown::name(comm).into_owned(),
+        comm: escape::name(comm).into_owned(),
         state: field(3)?.chars().next().ok_or_else(|| fail(text))?,
         ppid: Tid(field(4)?.parse().map_err(|_| fail(text))?),
         process_group: match field(5)? {

@@ -10,7 +10,7 @@
 //! The kernel escapes newlines and backslashes in `Name`, so each field is one line.
 //! <https://docs.kernel.org/filesystems/proc.html#id9>
 
-use pinfold_model::{CpuSet, Tid, shown};
+use pinfold_model::{CpuSet, Tid, escape};
 
 use super::ProcError;
 
@@ -59,7 +59,7 @@ pub fn parse(text: &str) -> Result<ProcStatus, ProcError> {
         .nth(1)
         .ok_or_else(|| ProcError::new("the Uid field of a task's status", uids))?;
     Ok(ProcStatus {
-        name: shown::name(need(text, "Name")?).into_owned(),
+        name: escape::name(need(text, "Name")?).into_owned(),
         tgid: Tid(number(need(text, "Tgid")?)?),
         ppid: Tid(number(need(text, "PPid")?)?),
         uid: number(uid)?,

@@ -6,7 +6,7 @@ use super::*;
 
 fn setting(unit: &str) -> Setting {
     Setting {
-        keeper: Keeper::Systemd,
+        keeper: SettingManager::Systemd,
         object: unit.to_owned(),
         key: "AllowedCPUs".to_owned(),
         lifetime: Lifetime::Running,
@@ -104,8 +104,8 @@ fn files_of_a_unit_are_put_back_in_both_folders() {
     put(&paths[0], "[Slice]\nAllowedCPUs=0\n");
     put(&paths[1], "[Slice]\nAllowedCPUs=\n");
     // Other files that a journal names are not changed.
-    let other = KeptFile { path: format!("{root}/etc/shadow"), content: Some(b"x".to_vec()) };
-    let named: Vec<KeptFile> = before.iter().cloned().chain([other.clone()]).collect();
+    let other = SettingsFile { path: format!("{root}/etc/shadow"), content: Some(b"x".to_vec()) };
+    let named: Vec<SettingsFile> = before.iter().cloned().chain([other.clone()]).collect();
     assert!(keeper.put_files(&slice, &named).unwrap());
     assert_eq!(keeper.files(&slice).unwrap(), before);
     assert!(!files::exists(&other.path));

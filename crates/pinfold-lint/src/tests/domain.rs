@@ -1,7 +1,7 @@
 //! Settings of a domain file other than pins: a merge keeps them, or replaces them with a comment
 //! and a note. Input that libvirt accepts is parsed, input that it refuses is refused.
 
-use pinfold_emit::{Merged, libvirt_into};
+use pinfold_emit::{Merged, merge_libvirt_domain};
 use pinfold_model::{NodeId, Request, Severity, Topology, VnodeRequest};
 use pinfold_plan::domain_file::{Domain, Target};
 use pinfold_plan::layout::Layout;
@@ -27,7 +27,7 @@ fn merged(xml: &str, strategy: &str) -> Merged {
     let mut vnode = VnodeRequest::vm("vm", domain.request(&topology));
     vnode.memory = domain.memory_request(&topology);
     let layout = plan(strategy, &topology, &Request::from_vnodes(vec![vnode])).unwrap();
-    libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap()
+    merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap()
 }
 
 fn file(kind: &str, arch: &str, inside: &str) -> String {
@@ -143,7 +143,8 @@ fn cells_of_a_file_stay_and_get_their_nodes() {
     let topology = server();
     let layout = plan("compact", &topology, &pinfold_samples::exactly(16)).unwrap();
     let error =
-        libvirt_into(&cells([0, 1]), &layout, layout.single().unwrap(), &topology).unwrap_err();
+        merge_libvirt_domain(&cells([0, 1]), &layout, layout.single_vnode().unwrap(), &topology)
+            .unwrap_err();
     assert!(
         error.why.contains("cell 1 has its memory on node 1, but the plan has its vCPUs on node 0"),
         "{error}"
@@ -280,7 +281,8 @@ fn merge(topology: &Topology, cpu: &str) -> Merged {
     let domain = Domain::read(&xml).unwrap();
     let vnode = VnodeRequest::vm("vm", domain.request(topology));
     let layout = plan("balanced", topology, &Request::from_vnodes(vec![vnode])).unwrap();
-    let merged = libvirt_into(&xml, &layout, layout.single().unwrap(), topology).unwrap();
+    let merged =
+        merge_libvirt_domain(&xml, &layout, layout.single_vnode().unwrap(), topology).unwrap();
     let diagnostics = lint(&[Layout::of_text(&merged.text, "x").unwrap()], topology);
     assert!(
         diagnostics.iter().all(|diagnostic| diagnostic.name != "topoext-missing"),

@@ -1,6 +1,6 @@
 //! Memory bound to nodes: in the domain file, in the fragment, in QEMU's options.
 
-use pinfold_emit::{libvirt, libvirt_into, qemu};
+use pinfold_emit::{libvirt, merge_libvirt_domain, qemu};
 use pinfold_model::{MemoryPlan, NodeId, Plan, Topology};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::layout::Layout;
@@ -38,7 +38,8 @@ fn cells_for_two_nodes() {
                <numatune>\n    <!-- old -->\n    <memory mode='preferred' nodeset='1'/>\n  \
                </numatune>\n</domain>";
     let (layout, topology) = place(4, &[0, 1], Some(2 << 20));
-    let text = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap().text;
     let memnodes = "    <memnode cellid='0' mode='strict' nodeset='0'/>\n    \
                     <memnode cellid='1' mode='strict' nodeset='1'/>\n";
     let cells = [
@@ -56,7 +57,9 @@ fn cells_for_two_nodes() {
            <memory mode='preferred' nodeset='1'/> -->\n    <memory mode='strict' nodeset='0-1'/>\n"],
     );
     assert_eq!(
-        libvirt_into(&text, &layout, layout.single().unwrap(), &topology).unwrap().text,
+        merge_libvirt_domain(&text, &layout, layout.single_vnode().unwrap(), &topology)
+            .unwrap()
+            .text,
         text
     );
     holds(&libvirt(&layout, &topology).unwrap(), &cells);
@@ -76,7 +79,9 @@ fn cells_for_two_nodes() {
 fn one_node_needs_no_cells() {
     let (layout, topology) = place(2, &[0], None);
     let bare = "<domain type='qemu'><vcpu>2</vcpu><memory>65536</memory></domain>";
-    let text = libvirt_into(bare, &layout, layout.single().unwrap(), &topology).unwrap().text;
+    let text = merge_libvirt_domain(bare, &layout, layout.single_vnode().unwrap(), &topology)
+        .unwrap()
+        .text;
     holds(&text, &["<memory mode='strict' nodeset='0'/>", "<memory>65536</memory>"]);
     for absent in ["<cell", "memnode", "hugepages"] {
         assert!(!text.contains(absent), "{text}");
@@ -97,7 +102,8 @@ fn words(text: &str) -> Vec<String> {
 fn what_cannot_be_bound_is_stated() {
     let (mut layout, topology) = place(4, &[0, 1], Some(1 << 30));
     let xml = "<domain type='qemu'><vcpu>4</vcpu></domain>";
-    let error = libvirt_into(xml, &layout, layout.single().unwrap(), &topology).unwrap_err();
+    let error =
+        merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap_err();
     assert!(error.why.contains("cannot be divided among 2 NUMA cells"), "{error}");
     if let Some(memory) = &mut layout.vnodes[0].memory {
         memory.bytes = None;

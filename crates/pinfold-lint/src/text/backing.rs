@@ -1,6 +1,6 @@
 //! The pages of the guest's memory.
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 pub(crate) enum BackingFault {
     /// The vCPUs are real-time threads.
@@ -15,9 +15,9 @@ pub(crate) enum BackingFault {
 }
 
 impl Fault for BackingFault {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            BackingFault::NotLocked => Words::new(
+            BackingFault::NotLocked => FaultText::new(
                 "memory-not-locked",
                 "the vCPUs are real-time threads, and the host may swap, merge or move the guest's pages",
                 "a vCPU that accesses such a page stops until the host has restored it",
@@ -28,7 +28,7 @@ impl Fault for BackingFault {
             ]),
             BackingFault::LockedLimit { by_device } => {
                 let why = if *by_device { "a passed-through device locks" } else { "the file locks" };
-                Words::new(
+                FaultText::new(
                     "locked-limit",
                     format!("{why} all of the guest's memory, but hard_limit allows no more \
                              than that"),
@@ -36,13 +36,13 @@ impl Fault for BackingFault {
                      machine does not start, or is killed when it reaches the limit",
                 )
             }
-            BackingFault::PartOfAPage { whole } => Words::new(
+            BackingFault::PartOfAPage { whole } => FaultText::new(
                 "huge-page-multiple",
                 "the guest's memory is not a multiple of its huge page size",
                 "QEMU does not start, or allocates one page more",
             )
             .with_replacement([whole]),
-            BackingFault::SmallPages { huge } => Words::new(
+            BackingFault::SmallPages { huge } => FaultText::new(
                 "no-huge-pages",
                 "a guest with a passed-through device uses small pages",
                 "the IOMMU and the guest's page tables need an entry for every 4 KiB, unless the \

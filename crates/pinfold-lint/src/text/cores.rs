@@ -2,8 +2,8 @@
 
 use pinfold_model::{CpuSet, NodeId, Role};
 
-use super::{Fault, Words};
-use crate::words::{cpus, describe, describe_nodes, describe_vcpus};
+use super::{Fault, FaultText};
+use crate::descriptions::{cpus, describe, describe_nodes, describe_vcpus};
 use pinfold_plan::text::verb;
 
 /// The CPUs of a thread that belong to vCPUs.
@@ -28,10 +28,10 @@ pub(crate) enum CoreFault<'a> {
 }
 
 impl Fault for CoreFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             CoreFault::OnVcpu { role, common, starves } => on_vcpu(role, common, *starves),
-            CoreFault::Far { role, pus, nodes, vcpu_nodes } => Words::new(
+            CoreFault::Far { role, pus, nodes, vcpu_nodes } => FaultText::new(
                 if **role == Role::Emulator { "emulator-far" } else { "iothread-far" },
                 format!(
                     "{} runs on {}, which belong to {}; the vCPUs run on {}",
@@ -43,7 +43,7 @@ impl Fault for CoreFault<'_> {
                 "each request crosses the interconnect with its rings and buffers, and each wake-up \
                  between the two does",
             ),
-            CoreFault::SiblingLeft { siblings } => Words::new(
+            CoreFault::SiblingLeft { siblings } => FaultText::new(
                 "sibling-left-to-host",
                 format!(
                     "{} {} left to the host's tasks",
@@ -60,7 +60,7 @@ impl Fault for CoreFault<'_> {
                 "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
                  or keep tasks off them:",
             ]),
-            CoreFault::MixedKinds { slower } => Words::new(
+            CoreFault::MixedKinds { slower } => FaultText::new(
                 "mixed-cores",
                 format!(
                     "{} {} pinned to slower cores than the others",
@@ -74,7 +74,7 @@ impl Fault for CoreFault<'_> {
     }
 }
 
-fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
+fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> FaultText {
     let who = describe(role);
     let what = match common {
         Common::WithoutPin(pus) => {
@@ -84,19 +84,19 @@ fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> Words {
         Common::Some(pus) => format!("{who} may run on {}, which belong to vCPUs", cpus(pus)),
     };
     match (role, starves) {
-        (_, true) => Words::new(
+        (_, true) => FaultText::new(
             "fifo-starves",
             format!("{what} under a real-time policy"),
             "a vCPU that spins under FIFO or RR never lets it run: the guest hangs when it \
              waits for a disk, a timer or the monitor, often already at boot",
         ),
-        (Role::Emulator, false) => Words::new(
+        (Role::Emulator, false) => FaultText::new(
             "emulator-on-vcpu",
             what,
             "main loop, timers and worker threads push a vCPU off its CPU \
              whenever a device needs them; the guest sees it as a stall",
         ),
-        (_, false) => Words::new(
+        (_, false) => FaultText::new(
             "iothread-on-vcpu",
             what,
             "each request of its disk or queue pushes a vCPU off its CPU, and a polling \

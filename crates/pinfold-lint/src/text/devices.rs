@@ -2,7 +2,7 @@
 
 use pinfold_model::text::count_noun;
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 pub(crate) enum DeviceFault {
     /// Emulated disks, with the targets that replace them; those with an address lose it.
@@ -20,13 +20,13 @@ pub(crate) enum DeviceFault {
 }
 
 impl Fault for DeviceFault {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             DeviceFault::Disks { count, windows, targets, addressed } => {
                 disks(*count, *windows, targets, *addressed)
             }
             DeviceFault::Usb { has_xhci } => usb(*has_xhci),
-            DeviceFault::Cards { count, windows } => Words::new(
+            DeviceFault::Cards { count, windows } => FaultText::new(
                 "network-emulated",
                 format!("{} of an emulated model", count_noun(*count, "network card")),
                 "registers and rings are emulated in QEMU's main loop, several exits for a packet; virtio \
@@ -40,7 +40,7 @@ impl Fault for DeviceFault {
                 },
                 "<model type='virtio'/>",
             ]),
-            DeviceFault::Balloon { written } => Words::new(
+            DeviceFault::Balloon { written } => FaultText::new(
                 "balloon-useless",
                 if *written {
                     "a memory balloon together with a passed-through device"
@@ -52,7 +52,7 @@ impl Fault for DeviceFault {
                  balloon, which then only wakes the guest for statistics",
             )
             .with_replacement(["<memballoon model='none'/>"]),
-            DeviceFault::IothreadIdle { count } => Words::new(
+            DeviceFault::IothreadIdle { count } => FaultText::new(
                 "iothread-idle",
                 format!("{}, and no disk uses one", count_noun(*count, "iothread")),
                 "an iothread serves the virtio disks and controllers that name it; QEMU's main \
@@ -69,7 +69,7 @@ impl Fault for DeviceFault {
     }
 }
 
-fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Words {
+fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> FaultText {
     let mut lines = vec![
         if windows {
             "install the viostor driver (virtio-win) in Windows first, with a small second virtio disk, \
@@ -84,7 +84,7 @@ fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Wo
     if addressed {
         lines.push("and remove its <address type='drive' …/>".to_owned());
     }
-    Words::new(
+    FaultText::new(
         "disk-emulated",
         format!("{} on an emulated IDE or SATA (AHCI) controller", count_noun(count, "disk")),
         "each request causes several VM exits and is served by QEMU's main loop, with one queue \
@@ -93,8 +93,8 @@ fn disks(count: usize, windows: bool, targets: &[String], addressed: bool) -> Wo
     .with_replacement(lines)
 }
 
-fn usb(has_xhci: bool) -> Words {
-    let words = Words::new(
+fn usb(has_xhci: bool) -> FaultText {
+    let words = FaultText::new(
         "usb-not-xhci",
         "USB goes through an emulated UHCI, OHCI or EHCI controller",
         "QEMU's main loop polls the controller's frame list up to a thousand times a second while \
@@ -110,7 +110,7 @@ fn usb(has_xhci: bool) -> Words {
     }
 }
 
-fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words {
+fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> FaultText {
     let mut lines = vec![format!("<iothreads>{iothreads}</iothreads>")];
     if let Some(pin) = pin {
         lines.push("within <cputune>, off the vCPUs' CPUs:".to_owned());
@@ -118,7 +118,7 @@ fn without_iothread(count: usize, iothreads: usize, pin: Option<&str>) -> Words 
     }
     lines.push("within the <disk>, or the virtio-scsi <controller>:".to_owned());
     lines.push("<driver iothread='1'/>".to_owned());
-    Words::new(
+    FaultText::new(
         "disk-without-iothread",
         format!("{} of QEMU's main loop", count_noun(count, "disk or controller")),
         "its requests wait for the other work of the main loop: timers, the monitor, the display, \

@@ -5,7 +5,7 @@
 
 use pinfold_model::Severity;
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 /// An enlightenment with its severity and cost if it is missing.
 pub(crate) type Enlightenment = (&'static str, Severity, &'static str);
@@ -39,8 +39,8 @@ pub(crate) const WANTED: [Enlightenment; 9] = [
 pub(crate) struct Hidden;
 
 impl Fault for Hidden {
-    fn words(&self) -> Words {
-        Words::new(
+    fn words(&self) -> FaultText {
+        FaultText::new(
             "hypervisor-hidden",
             "the guest sees no Hyper-V enlightenment, because the CPU feature hypervisor is disabled"
                 .to_owned(),
@@ -62,7 +62,7 @@ pub(crate) struct Missing<'a> {
 }
 
 impl Fault for Missing<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         let names: Vec<&str> = self.missing.iter().map(|(name, ..)| *name).collect();
         let which = if self.has_others {
             format!("lacks the Hyper-V enlightenments {}", names.join(", "))
@@ -73,6 +73,6 @@ impl Fault for Missing<'_> {
         let worst = self.missing.iter().map(|(_, severity, _)| *severity).max();
         let costs = self.missing.iter().filter(|(_, severity, _)| Some(*severity) == worst);
         let costs: Vec<&str> = costs.map(|(.., cost)| *cost).collect();
-        Words::new("hyperv-missing", format!("{} {which}", self.guest), costs.join("; "))
+        FaultText::new("hyperv-missing", format!("{} {which}", self.guest), costs.join("; "))
     }
 }

@@ -3,8 +3,8 @@
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, Role};
 
-use super::{Fault, Words};
-use crate::words::{cpus, describe_all, describe_nodes, describe_vcpus};
+use super::{Fault, FaultText};
+use crate::descriptions::{cpus, describe_all, describe_nodes, describe_vcpus};
 
 /// Where the kernel moves vCPUs that are not pinned to one CPU.
 pub(crate) enum Range<'a> {
@@ -38,7 +38,7 @@ pub(crate) enum FloatFault<'a> {
 }
 
 impl Fault for FloatFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             FloatFault::NotPinned(range) => {
                 let where_to = match range {
@@ -62,7 +62,7 @@ impl Fault for FloatFault<'_> {
                         )
                     }
                 };
-                Words::new(
+                FaultText::new(
                     "not-pinned",
                     format!("no vCPU is pinned to one CPU: {where_to}, which is valid"),
                     "vCPUs move between cores, and share them with the host's tasks under load",
@@ -76,7 +76,7 @@ impl Fault for FloatFault<'_> {
     }
 }
 
-fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
+fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> FaultText {
     let (name, what, cost) = match unknown {
         Unknown::Kinds => (
             "mixed-cores",
@@ -105,5 +105,5 @@ fn describe_over(vcpus: &[u32], mask: &CpuSet, unknown: &Unknown<'_>) -> Words {
     };
     let who = describe_vcpus(vcpus.iter().copied());
     let float = if vcpus.len() == 1 { "floats" } else { "float" };
-    Words::new(name, format!("{who} {float} over {what}"), cost)
+    FaultText::new(name, format!("{who} {float} over {what}"), cost)
 }

@@ -3,8 +3,8 @@
 use pinfold_model::text::count_noun;
 use pinfold_model::{CoreId, CpuSet};
 
-use super::{Fault, Words};
-use crate::words::{cpus, describe_vcpus};
+use super::{Fault, FaultText};
+use crate::descriptions::{cpus, describe_vcpus};
 
 /// Where a vCPU is.
 pub(crate) struct Spot<'a> {
@@ -58,9 +58,9 @@ impl SocketLimit {
 }
 
 impl Fault for GuestFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            GuestFault::Count { product, vcpus } => Words::new(
+            GuestFault::Count { product, vcpus } => FaultText::new(
                 "topology-count",
                 format!("the topology has {product} vCPUs, the machine {vcpus}"),
                 "libvirt refuses to define or start it",
@@ -71,7 +71,7 @@ impl Fault for GuestFault<'_> {
                     count => format!("; the same for {} more of the guest's cores", count - 1),
                 };
                 let example: Vec<String> = first.iter().map(Spot::text).collect();
-                Words::new(
+                FaultText::new(
                     "guest-siblings-lie",
                     format!(
                         "the guest treats {} as threads of one core, but {}{rest}",
@@ -89,7 +89,7 @@ impl Fault for GuestFault<'_> {
                     count => format!(", and {} likewise", count_noun(count - 1, "more core")),
                 };
                 let who = describe_vcpus(vcpus.iter().copied());
-                Words::new(
+                FaultText::new(
                     "guest-siblings-hidden",
                     format!(
                         "{who} are on siblings of core {core}{rest}, but the guest treats each as \
@@ -105,7 +105,7 @@ impl Fault for GuestFault<'_> {
                 } else {
                     "without <topology> each vCPU is a separate socket: "
                 };
-                Words::new(
+                FaultText::new(
                     "guest-sockets-lie",
                     format!("the guest is shown {sockets} sockets, {}", limit.text()),
                     format!(

@@ -2,8 +2,8 @@
 
 use pinfold_model::CpuSet;
 
-use super::{Fault, Words};
-use crate::words::cpus;
+use super::{Fault, FaultText};
+use crate::descriptions::cpus;
 use pinfold_plan::text::verb;
 
 pub(crate) enum HostFault<'a> {
@@ -20,21 +20,21 @@ pub(crate) enum HostFault<'a> {
 }
 
 impl Fault for HostFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            HostFault::FifoEverywhere { hostable } => Words::new(
+            HostFault::FifoEverywhere { hostable } => FaultText::new(
                 "fifo-without-host",
                 format!(
                     "real-time threads may run on every CPU that the host's tasks have ({hostable})"
                 ),
                 "a guest that spins blocks the host: no shell, no network, no way to stop it",
             ),
-            HostFault::NoHousekeeping => Words::new(
+            HostFault::NoHousekeeping => FaultText::new(
                 "no-housekeeping",
                 "every CPU that the host's tasks may use has a vCPU",
                 "interrupts, the emulator and every task of the host take CPU time from a vCPU",
             ),
-            HostFault::NotIsolated { open } => Words::new(
+            HostFault::NotIsolated { open } => FaultText::new(
                 "not-isolated",
                 format!(
                     "{} {} vCPUs, and the host's own tasks may run there too",
@@ -43,7 +43,7 @@ impl Fault for HostFault<'_> {
                 ),
                 "a pin keeps a vCPU on its CPU, but does not exclude other tasks",
             ),
-            HostFault::AboveInterrupts { open, priority, interrupts } => Words::new(
+            HostFault::AboveInterrupts { open, priority, interrupts } => FaultText::new(
                 "fifo-above-interrupts",
                 format!(
                     "vCPUs on {}, which the host uses, have the real-time priority {priority}, \
@@ -57,7 +57,7 @@ impl Fault for HostFault<'_> {
                 "set priority='1', which is above all ordinary tasks, or exclude the host from \
                  these CPUs as under not-isolated",
             ]),
-            HostFault::PriorityRange { whose } => Words::new(
+            HostFault::PriorityRange { whose } => FaultText::new(
                 "priority-range",
                 format!("the real-time priority of {whose} is not from 1 to 99"),
                 "the kernel refuses the policy (EINVAL), and the machine does not start",

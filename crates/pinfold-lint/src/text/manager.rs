@@ -2,15 +2,15 @@
 
 use pinfold_plan::domain_file::Manager;
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 /// The program that writes the file.
 pub(crate) struct Managed(pub Manager);
 
 impl Fault for Managed {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         let manager = self.0;
-        Words::new(
+        FaultText::new(
             "file-managed",
             format!("{} writes this file", manager.name()),
             "changes to the file are lost when the machine starts again",

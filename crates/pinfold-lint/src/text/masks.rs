@@ -3,8 +3,8 @@
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Role};
 
-use super::{Fault, Words};
-use crate::words::{cpus, describe, describe_all, describe_vcpus};
+use super::{Fault, FaultText};
+use crate::descriptions::{cpus, describe, describe_all, describe_vcpus};
 use pinfold_plan::layout::Pin;
 use pinfold_plan::online;
 use pinfold_plan::text::verb;
@@ -35,12 +35,12 @@ pub(crate) enum MaskFault<'a> {
 }
 
 impl Fault for MaskFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             MaskFault::AbsentPu { pins, gone, barred, left } => absent(pins, gone, *barred, left),
             MaskFault::OfflinePu { pins, offline, left } => waiting(pins, offline, left),
             MaskFault::PinOfNothing { pins, vcpus } => stray(pins, *vcpus),
-            MaskFault::Reserve { vcpus } => Words::new(
+            MaskFault::Reserve { vcpus } => FaultText::new(
                 "vcpu-reserve",
                 format!(
                     "{} {} when the machine starts, but can be added later",
@@ -49,7 +49,7 @@ impl Fault for MaskFault<'_> {
                 ),
                 "a vCPU that is added has no pin unless the file has one for it: it floats",
             ),
-            MaskFault::HalfPinned { floating, held } => Words::new(
+            MaskFault::HalfPinned { floating, held } => FaultText::new(
                 "half-pinned",
                 format!(
                     "{} {} no pin, while others are pinned to {held}",
@@ -60,9 +60,9 @@ impl Fault for MaskFault<'_> {
             ),
             MaskFault::SharePu { vcpus, pu } => {
                 let who = describe_vcpus(vcpus.iter().copied());
-                Words::new("vcpus-share-pu", format!("{who} are all pinned to CPU {pu}"), TURNS)
+                FaultText::new("vcpus-share-pu", format!("{who} are all pinned to CPU {pu}"), TURNS)
             }
-            MaskFault::Crowded { vcpus, mask } => Words::new(
+            MaskFault::Crowded { vcpus, mask } => FaultText::new(
                 "vcpus-crowded",
                 format!(
                     "{} may run on {} only ({mask}), although more CPUs are available",
@@ -77,13 +77,13 @@ impl Fault for MaskFault<'_> {
                     several => format!(", and {} more likewise", count_noun(several - 1, "thread")),
                 };
                 let (role, pus) = (describe(role), cpus(pus));
-                Words::new(
+                FaultText::new(
                     "cpu-excluded",
                     format!("{role} may run on {pus}, excluded by your options{more}"),
                     "these CPUs are meant for another task",
                 )
             }
-            MaskFault::OnIsolated { pins, pus } => Words::new(
+            MaskFault::OnIsolated { pins, pus } => FaultText::new(
                 "mask-on-isolated",
                 format!(
                     "{} may run on several isolated CPUs at once ({pus})",
@@ -96,7 +96,7 @@ impl Fault for MaskFault<'_> {
     }
 }
 
-fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
+fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> FaultText {
     let why = if barred {
         verb(
             gone,
@@ -116,10 +116,10 @@ fn absent(pins: &[&Pin], gone: &CpuSet, barred: bool, left: &CpuSet) -> Words {
     } else {
         format!("{} to {}, of which {} {why}", describe_bound(pins), left.union(gone), cpus(gone))
     };
-    Words::new("absent-pu", what, cost)
+    FaultText::new("absent-pu", what, cost)
 }
 
-fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
+fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> FaultText {
     let is = verb(offline, "is offline", "are offline");
     let cost = if left.is_empty() {
         "until then the machine does not start, or the pin is refused (EINVAL)".to_owned()
@@ -128,11 +128,11 @@ fn waiting(pins: &[&Pin], offline: &CpuSet, left: &CpuSet) -> Words {
     };
     let what =
         format!("{} to {}, which {is}: usable once online", describe_bound(pins), cpus(offline));
-    Words::new("offline-pu", what, cost)
+    FaultText::new("offline-pu", what, cost)
         .with_replacement([format!("`{}`", online::command(offline))])
 }
 
-fn stray(pins: &[&Pin], vcpus: u32) -> Words {
+fn stray(pins: &[&Pin], vcpus: u32) -> FaultText {
     let counted = if pins.iter().all(|pin| pin.role.is_vcpu()) {
         format!("the machine has {vcpus} vCPUs, from 0")
     } else {
@@ -141,7 +141,7 @@ fn stray(pins: &[&Pin], vcpus: u32) -> Words {
     };
     let roles = describe_all(pins.iter().map(|pin| &pin.role));
     let is = if pins.len() == 1 { "is" } else { "are" };
-    Words::new(
+    FaultText::new(
         "pin-of-nothing",
         format!("{roles} {is} pinned, but {counted}"),
         "libvirt silently drops such a pin of a vCPU and rejects one of an iothread; often the \

@@ -3,8 +3,8 @@
 use pinfold_model::NodeId;
 use pinfold_model::text::count_noun;
 
-use super::{Fault, Words};
-use crate::words::describe_nodes;
+use super::{Fault, FaultText};
+use crate::descriptions::describe_nodes;
 
 /// Room for all vCPUs of a machine that is spread.
 pub(crate) struct FreeResources<Id> {
@@ -41,7 +41,7 @@ pub(crate) enum MemoryFault<'a> {
 }
 
 impl Fault for MemoryFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             MemoryFault::AbsentNode { node, known } => not_there(format!(
                 "memory is bound to node {node}, which this host does not have: it has {}",
@@ -50,13 +50,13 @@ impl Fault for MemoryFault<'_> {
             MemoryFault::EmptyNode { node } => {
                 not_there(format!("memory is bound to node {node}, which has no memory"))
             }
-            MemoryFault::ModesMixed => Words::new(
+            MemoryFault::ModesMixed => FaultText::new(
                 "memory-modes-mixed",
                 "mode='restrictive' is in a part of <numatune> only",
                 "libvirt requires it in <memory> and each <memnode>, or in none: it rejects the \
                  file",
             ),
-            MemoryFault::CellsRestricted => Words::new(
+            MemoryFault::CellsRestricted => FaultText::new(
                 "cells-restricted",
                 "the memory of the guest's cells is restricted to nodes, but not bound to them",
                 "under mode='restrictive' libvirt limits threads and gives QEMU no memory policy: \
@@ -66,7 +66,7 @@ impl Fault for MemoryFault<'_> {
             .with_replacement(["mode='strict' in <memory> and in each <memnode> binds each cell"]),
             MemoryFault::Far { cell, nodes, vcpu_nodes } => describe_far(*cell, nodes, vcpu_nodes),
             MemoryFault::NotBound { nodes, holding } => not_bound(nodes, holding),
-            MemoryFault::NodeWithoutMemory { nodes } => Words::new(
+            MemoryFault::NodeWithoutMemory { nodes } => FaultText::new(
                 "node-without-memory",
                 format!("vCPUs are pinned to {}, which has no memory", describe_nodes(nodes)),
                 "each of their cache misses crosses the interconnect",
@@ -92,16 +92,16 @@ impl Fault for MemoryFault<'_> {
     }
 }
 
-fn not_there(what: String) -> Words {
-    Words::new("absent-node", what, "the machine does not start")
+fn not_there(what: String) -> FaultText {
+    FaultText::new("absent-node", what, "the machine does not start")
 }
 
-fn describe_far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> Words {
+fn describe_far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> FaultText {
     let whose = match cell {
         None => "the guest's memory".to_owned(),
         Some(cell) => format!("the memory of the guest's cell {cell}"),
     };
-    Words::new(
+    FaultText::new(
         "memory-far",
         format!(
             "{whose} is on {}, its vCPUs run on {}",
@@ -113,7 +113,7 @@ fn describe_far(cell: Option<u32>, nodes: &[NodeId], vcpu_nodes: &[NodeId]) -> W
     )
 }
 
-fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> Words {
+fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> FaultText {
     let mut what =
         format!("the vCPUs are pinned to {}, the memory is not bound", describe_nodes(nodes));
     if holding != nodes {
@@ -122,7 +122,7 @@ fn not_bound(nodes: &[NodeId], holding: &[NodeId]) -> Words {
             describe_nodes(holding)
         ));
     }
-    Words::new(
+    FaultText::new(
         "memory-not-bound",
         what,
         "pages are allocated on the node of the thread that touches them first, often QEMU's own, \
@@ -134,16 +134,16 @@ fn on_nodes(nodes: &[NodeId]) -> String {
     format!("the vCPUs are pinned to CPUs of {}", describe_nodes(nodes))
 }
 
-fn spread(name: &'static str, what: String) -> Words {
-    Words::new(
+fn spread(name: &'static str, what: String) -> FaultText {
+    FaultText::new(
         name,
         what,
         "the guest cannot keep a task near its memory: half of all misses cross the interconnect",
     )
 }
 
-fn cell_crosses(cell: u32, nodes: &[NodeId]) -> Words {
-    Words::new(
+fn cell_crosses(cell: u32, nodes: &[NodeId]) -> FaultText {
+    FaultText::new(
         "cell-crosses-nodes",
         format!(
             "the vCPUs of the guest's cell {cell} are pinned to CPUs of {}",
@@ -154,8 +154,8 @@ fn cell_crosses(cell: u32, nodes: &[NodeId]) -> Words {
     )
 }
 
-fn cells_on_one_node(cells: usize, node: &[NodeId]) -> Words {
-    Words::new(
+fn cells_on_one_node(cells: usize, node: &[NodeId]) -> FaultText {
+    FaultText::new(
         "cells-on-one-node",
         format!("the guest is shown {cells} NUMA nodes, all on {}", describe_nodes(node)),
         "the guest separates tasks and memory, and moves pages between its nodes, although there \
@@ -164,7 +164,7 @@ fn cells_on_one_node(cells: usize, node: &[NodeId]) -> Words {
     .with_replacement(["remove <numa> from <cpu>, unless a program in the guest needs it"])
 }
 
-fn l3_crossed(domains: usize, room: Option<usize>) -> Words {
+fn l3_crossed(domains: usize, room: Option<usize>) -> FaultText {
     let (although, unseen) = match room {
         Some(pus) => (
             format!(", although one of them has {pus} CPUs for them"),
@@ -172,7 +172,7 @@ fn l3_crossed(domains: usize, room: Option<usize>) -> Words {
         ),
         None => (String::new(), ""),
     };
-    Words::new(
+    FaultText::new(
         "l3-crossed",
         format!("the vCPUs are spread over {domains} L3 caches{although}"),
         format!(

@@ -2,8 +2,8 @@
 
 use pinfold_model::CpuSet;
 
-use super::{Fault, Words};
-use crate::words::cpus;
+use super::{Fault, FaultText};
+use crate::descriptions::cpus;
 use pinfold_plan::text::verb;
 
 /// CPUs for one of the machines.
@@ -32,15 +32,15 @@ pub(crate) fn machine_on(name: &str, pus: &CpuSet) -> String {
 }
 
 impl Fault for OverlapFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            OverlapFault::Pus { pus, machines, free } => Words::new(
+            OverlapFault::Pus { pus, machines, free } => FaultText::new(
                 "pu-used-twice",
                 format!("{} {} vCPUs of {machines}", cpus(pus), verb(pus, "has", "have")),
                 "the machines share these CPUs; each sees stolen time whenever another is busy",
             )
             .with_replacement([free.text()]),
-            OverlapFault::Cores { machines, free } => Words::new(
+            OverlapFault::Cores { machines, free } => FaultText::new(
                 "core-used-twice",
                 format!("siblings of the same cores have vCPUs of {machines}"),
                 "busy machines slow each other down, and each can observe the others through the \

@@ -2,8 +2,8 @@
 
 use pinfold_model::{NodeId, Tid};
 
-use super::{Fault, Words};
-use crate::words::describe_nodes;
+use super::{Fault, FaultText};
+use crate::descriptions::describe_nodes;
 
 /// What determines the intended nodes.
 pub(crate) enum Source<'a> {
@@ -30,7 +30,7 @@ pub(crate) enum PagesFault<'a> {
 }
 
 impl Fault for PagesFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             PagesFault::Elsewhere { process, total_kib, away, wanted, source, many } => {
                 let whose = match source {
@@ -39,7 +39,7 @@ impl Fault for PagesFault<'_> {
                     Source::Pins => "its vCPUs are pinned to".to_owned(),
                 };
                 let far: u64 = away.iter().map(|(_, kib)| kib).sum();
-                Words::new(
+                FaultText::new(
                     "memory-elsewhere",
                     format!(
                         "of the {} MiB of memory that it holds, {} MiB are on another node ({}); {whose} {}",
@@ -62,7 +62,7 @@ impl Fault for PagesFault<'_> {
                     list(&mut wanted.iter().copied())
                 )])
             }
-            PagesFault::Unseen { why } => Words::new(
+            PagesFault::Unseen { why } => FaultText::new(
                 "memory-unseen",
                 format!("cannot read on which nodes its memory is: {why}"),
                 "this check would miss pages on another node than the vCPUs",

@@ -1,6 +1,6 @@
 //! The guest's CPU and interrupt controllers.
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 pub(crate) enum ProcessorFault {
     /// Threads that an AMD guest does not see.
@@ -26,23 +26,23 @@ pub(crate) enum ProcessorFault {
 const IF_ALONE: &str = "if each of these CPUs belongs to its vCPU alone, within";
 
 impl Fault for ProcessorFault {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            ProcessorFault::Topoext => Words::new(
+            ProcessorFault::Topoext => FaultText::new(
                 "topoext-missing",
                 "the file gives the guest threads, but on an AMD host QEMU shows them only with the CPU \
                  feature topoext",
                 "the guest treats each thread as a separate core: it puts two busy tasks on one \
                  real core while another is idle",
             ),
-            ProcessorFault::CacheUntrue => Words::new(
+            ProcessorFault::CacheUntrue => FaultText::new(
                 "cache-untrue",
                 "the guest is shown the host's caches, although its pins are not whole cores of one kind, \
                  shown with their threads, in whole L2 and L3 caches of the host",
                 "the guest's scheduler groups tasks on CPUs that share no cache, and separates \
                  them where a cache is shared",
             ),
-            ProcessorFault::CacheUnknown => Words::new(
+            ProcessorFault::CacheUnknown => FaultText::new(
                 "cache-unknown",
                 "QEMU shows the guest default cache sizes, although those of the host would be \
                  correct",
@@ -54,7 +54,7 @@ impl Fault for ProcessorFault {
                 } else {
                     "although nothing in the file needs that"
                 };
-                Words::new(
+                FaultText::new(
                     "ioapic-split",
                     format!("the I/O APIC is emulated by QEMU and not by KVM, {why}"),
                     "each level-triggered interrupt, such as that of a passed-through device \
@@ -62,13 +62,13 @@ impl Fault for ProcessorFault {
                 )
             }
             ProcessorFault::PollControl { windows, pinned } => poll_control(*windows, *pinned),
-            ProcessorFault::HintDedicated => Words::new(
+            ProcessorFault::HintDedicated => FaultText::new(
                 "hint-dedicated-shared",
                 "kvm-hint-dedicated is on, and not every vCPU has a CPU of its own",
                 "the guest gives up its paravirtual spinlocks: a vCPU spins for a lock whose holder waits \
                  for a CPU",
             ),
-            ProcessorFault::CpuPmShared => Words::new(
+            ProcessorFault::CpuPmShared => FaultText::new(
                 "cpu-pm-shared",
                 "cpu-pm is on, and not every vCPU has a CPU of its own",
                 "an idle vCPU does not release its CPU (the host shows it as busy): other tasks \
@@ -79,7 +79,7 @@ impl Fault for ProcessorFault {
     }
 }
 
-fn poll_control(windows: bool, pinned: bool) -> Words {
+fn poll_control(windows: bool, pinned: bool) -> FaultText {
     let (what, cost) = if windows {
         (
             "kvm-poll-control is on, which only Linux guests use (cpuidle-haltpoll)",
@@ -92,7 +92,7 @@ fn poll_control(windows: bool, pinned: bool) -> Words {
              as without it",
         )
     };
-    let words = Words::new("poll-control-unused", what, cost);
+    let words = FaultText::new("poll-control-unused", what, cost);
     if !windows && pinned {
         words.with_replacement([
             format!("{IF_ALONE} <kvm>:"),
@@ -103,8 +103,8 @@ fn poll_control(windows: bool, pinned: bool) -> Words {
     }
 }
 
-fn cpu_pm_off() -> Words {
-    Words::new(
+fn cpu_pm_off() -> FaultText {
+    FaultText::new(
         "cpu-pm-off",
         "real-time vCPUs exit to the host each time they go idle",
         "the exit and the wake-up cost several microseconds before the first instruction \

@@ -2,7 +2,7 @@
 
 use pinfold_model::text::count_noun;
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 /// Whose run time is limited.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub(crate) struct QuotaFault {
 }
 
 impl Fault for QuotaFault {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         let (name, whose, cost) = match self.whose {
             Limited::Vcpu => (
                 "vcpu-quota",
@@ -53,7 +53,7 @@ impl Fault for QuotaFault {
             count => format!(" on {}", count_noun(usize::try_from(count).unwrap_or(0), "CPU")),
         };
         let (quota, period) = (milliseconds(self.quota), milliseconds(self.period));
-        Words::new(name, format!("{whose} may run for {quota} of each {period}{cpus}"), cost)
+        FaultText::new(name, format!("{whose} may run for {quota} of each {period}{cpus}"), cost)
     }
 }
 

@@ -3,8 +3,8 @@
 use pinfold_model::NodeId;
 use pinfold_model::text::count_noun;
 
-use super::{Fault, Words};
-use crate::words::describe_nodes;
+use super::{Fault, FaultText};
+use crate::descriptions::describe_nodes;
 use pinfold_plan::capacity::{Demand, Excess};
 use pinfold_plan::guest_numa::node_list;
 use pinfold_plan::text::mib;
@@ -19,7 +19,7 @@ pub(crate) enum RoomFault<'a> {
 }
 
 impl Fault for RoomFault<'_> {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
             RoomFault::TooLarge { excess, demands, elsewhere } => {
                 let elsewhere = elsewhere.as_ref().map(|nodes| {
@@ -33,7 +33,7 @@ impl Fault for RoomFault<'_> {
                     )
                 });
                 let less = "give the machine less memory".to_owned();
-                Words::new(
+                FaultText::new(
                     "memory-too-large",
                     excess.of_one(demands),
                     "it does not start, or the kernel kills it when it uses its memory",
@@ -48,7 +48,7 @@ impl Fault for RoomFault<'_> {
                     None => "and this host has".to_owned(),
                 };
                 let (bytes, room) = (mib(excess.bytes), mib(excess.room));
-                Words::new(
+                FaultText::new(
                     "memory-overcommitted",
                     format!("the machines {machines} have {bytes} of memory together, {at} {room}"),
                     "if the memory is reserved (huge pages, locked), the last of them does not \
@@ -61,7 +61,7 @@ impl Fault for RoomFault<'_> {
                     None => "give them less memory, or put one of them on another host".to_owned(),
                 }])
             }
-            RoomFault::VcpusOvercommitted { machines, vcpus, cpus } => Words::new(
+            RoomFault::VcpusOvercommitted { machines, vcpus, cpus } => FaultText::new(
                 "vcpus-overcommitted",
                 format!(
                     "the machines {machines} have {} together, and this host has {} for them",

@@ -1,6 +1,6 @@
 //! The guest's clocks and timers.
 
-use super::{Fault, Words};
+use super::{Fault, FaultText};
 
 pub(crate) enum TimerFault {
     /// The guest has an HPET, because the file says so or because it does not say otherwise.
@@ -14,9 +14,9 @@ pub(crate) enum TimerFault {
 }
 
 impl Fault for TimerFault {
-    fn words(&self) -> Words {
+    fn words(&self) -> FaultText {
         match self {
-            TimerFault::Hpet { written } => Words::new(
+            TimerFault::Hpet { written } => FaultText::new(
                 "timer-hpet",
                 if *written {
                     "the guest has an HPET"
@@ -27,19 +27,19 @@ impl Fault for TimerFault {
                  microseconds, and a guest that uses it for its tick reads it thousands of times \
                  a second",
             ),
-            TimerFault::Hypervclock { guest } => Words::new(
+            TimerFault::Hypervclock { guest } => FaultText::new(
                 "timer-hypervclock",
                 format!("{guest} has no reference TSC page (hypervclock)"),
                 "each timestamp that Windows or a game reads causes a VM exit, to the HPET or the \
                  ACPI timer, instead of reading the TSC",
             ),
-            TimerFault::Ticks => Words::new(
+            TimerFault::Ticks => FaultText::new(
                 "timer-ticks",
                 "a Windows guest without synthetic timers (stimer) does not catch up on missed \
                  ticks",
                 "whenever a vCPU was not running, the guest's clock falls behind",
             ),
-            TimerFault::InvariantTsc => Words::new(
+            TimerFault::InvariantTsc => FaultText::new(
                 "tsc-not-invariant",
                 "the guest does not see an invariant TSC, although it cannot migrate because of \
                  its passed-through device",

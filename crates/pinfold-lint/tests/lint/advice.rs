@@ -549,8 +549,9 @@ fn a_file_of_another_program_is_noted() {
         }
         let made =
             plan("auto", &ryzen(), &Request::vm("m", VcpuCount::Exactly(2))).expect("a plan");
-        let vnode = made.single().expect("one machine");
-        let merged = pinfold_emit::libvirt_into(&xml, &made, vnode, &ryzen()).expect("a file");
+        let vnode = made.single_vnode().expect("one machine");
+        let merged =
+            pinfold_emit::merge_libvirt_domain(&xml, &made, vnode, &ryzen()).expect("a file");
         let noted = merged.notes.iter().filter(|note| note.contains("Nova writes this file"));
         assert_eq!(noted.count(), count, "{:?}", merged.notes);
     }

@@ -1,7 +1,7 @@
 //! What a strategy costs by its definition: a note for a user who named it, a warning otherwise.
 
 use pinfold_config::requests;
-use pinfold_emit::{libvirt, libvirt_into};
+use pinfold_emit::{libvirt, merge_libvirt_domain};
 use pinfold_lint::lint;
 use pinfold_model::{Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_plan::domain_file::Domain;
@@ -84,8 +84,8 @@ fn a_mark_goes_with_its_placement_and_metadata_of_others_stays() {
 
 fn merge(xml: &str, strategy: &str, topology: &Topology) -> String {
     let layout = make_plan(strategy, topology, 4);
-    let vnode = layout.single().expect("one machine");
-    libvirt_into(xml, &layout, vnode, topology).expect("a merge").text
+    let vnode = layout.single_vnode().expect("one machine");
+    merge_libvirt_domain(xml, &layout, vnode, topology).expect("a merge").text
 }
 
 #[test]

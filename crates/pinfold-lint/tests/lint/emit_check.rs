@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinfold_emit::{libvirt, libvirt_into};
+use pinfold_emit::{libvirt, merge_libvirt_domain};
 use pinfold_lint::{Diagnostic, lint};
 use pinfold_model::{
     IsolationScope, MemoryRequest, Plan, Request, Severity, Topology, VcpuCount, VmRequest,
@@ -227,8 +227,8 @@ fn a_merged_file_passes_the_check() {
                     counts.refused += 1;
                     continue;
                 };
-                let vnode = layout.single().expect("one machine");
-                let merged = libvirt_into(xml, &layout, vnode, topology);
+                let vnode = layout.single_vnode().expect("one machine");
+                let merged = merge_libvirt_domain(xml, &layout, vnode, topology);
                 let merged = match merged {
                     Ok(merged) => merged,
                     Err(error) if domain.memory_bytes > Some(memory_of(topology)) => {
@@ -240,7 +240,7 @@ fn a_merged_file_passes_the_check() {
                 };
                 let diagnostics = review(&merged.text, topology);
                 counts.take(&case, strategy, &layout, &diagnostics);
-                let again = libvirt_into(&merged.text, &layout, vnode, topology);
+                let again = merge_libvirt_domain(&merged.text, &layout, vnode, topology);
                 assert_eq!(again.map(|again| again.text), Ok(merged.text), "{case}: twice");
             }
         }
@@ -270,7 +270,8 @@ fn memory_of_a_node_without_cpus_is_taken_last() {
                  <vcpu placement='static'>3</vcpu>\n<os><type arch='x86_64'>hvm</type></os>\n\
                  <devices/>\n</domain>\n"
             );
-            let merged = libvirt_into(&xml, &made, &made.vnodes[0], topology).expect("a merge");
+            let merged =
+                merge_libvirt_domain(&xml, &made, &made.vnodes[0], topology).expect("a merge");
             let nodes = if is_said { "0,2" } else { "0" };
             let line = format!("<memory mode='strict' nodeset='{nodes}'/>");
             assert!(merged.text.contains(&line), "{strategy} {gib}: {}", merged.text);

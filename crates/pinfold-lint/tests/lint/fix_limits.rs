@@ -4,7 +4,7 @@
 use pinfold_host::LiveHost;
 use pinfold_lint::{Diagnostic, RepairedFile, fix, lint_under};
 use pinfold_model::{
-    CpuSet, Free, MemoryRequest, Request, Role, Severity, Topology, VcpuCount, VmRequest,
+    CpuSet, FreeCpus, MemoryRequest, Request, Role, Severity, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
@@ -37,7 +37,7 @@ fn set(list: &str) -> CpuSet {
 }
 
 fn conditions(avoid: &str, free: &str) -> Request {
-    let free = (!free.is_empty()).then(|| Free::These(set(free)));
+    let free = (!free.is_empty()).then(|| FreeCpus::These(set(free)));
     Request { avoid: set(avoid), free, ..Request::from_vnodes(Vec::new()) }
 }
 
@@ -315,8 +315,8 @@ fn what_a_merge_makes_clean_is_fixed() {
     let domain = Domain::read(&xml).expect("a file");
     let request = request_of(&domain, &topology);
     let merged = plan("auto", &topology, &request).expect("a plan");
-    let merged =
-        pinfold_emit::libvirt_into(&xml, &merged, &merged.vnodes[0], &topology).expect("a merge");
+    let merged = pinfold_emit::merge_libvirt_domain(&xml, &merged, &merged.vnodes[0], &topology)
+        .expect("a merge");
     assert_eq!(worse(&merged.text, on.0, on.1), Vec::new(), "{}", merged.text);
     let layout = clean(&xml, on);
     assert_eq!(of_vcpus(&layout), set("0-3,8-11"));
@@ -351,7 +351,7 @@ fn merge(xml: &str, topology: &Topology) -> Result<pinfold_emit::Merged, String>
     let domain = Domain::read(xml).expect("a file");
     let plan = plan("auto", topology, &request_of(&domain, topology));
     let plan = plan.map_err(|error| error.to_string())?;
-    pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], topology)
+    pinfold_emit::merge_libvirt_domain(xml, &plan, &plan.vnodes[0], topology)
         .map_err(|error| error.to_string())
 }
 

@@ -4,7 +4,7 @@
 use pinfold_host::LiveHost;
 use pinfold_lint::{Diagnostic, fix, lint};
 use pinfold_model::{
-    CpuSet, Free, MemoryRequest, Plan, Request, Role, Severity, Topology, VcpuCount, VmRequest,
+    CpuSet, FreeCpus, MemoryRequest, Plan, Request, Role, Severity, Topology, VcpuCount, VmRequest,
     VnodeRequest,
 };
 use pinfold_plan::domain_file::Domain;
@@ -107,7 +107,7 @@ fn a_cell_larger_than_its_node_is_a_problem() {
         Domain::read(&xml).expect("a file").request(&topology),
     )]);
     if let Ok(layout) = plan("auto", &topology, &request) {
-        let error = pinfold_emit::libvirt_into(&xml, &layout, &layout.vnodes[0], &topology);
+        let error = pinfold_emit::merge_libvirt_domain(&xml, &layout, &layout.vnodes[0], &topology);
         assert!(error.expect_err("too large").why.contains("the guest's cell 1 has 14336 MiB"));
     }
 }
@@ -271,10 +271,10 @@ fn a_mask_of_many_vcpus_over_all_nodes_stays_and_needs_no_binding() {
     let domain = Domain::read(&xml).expect("a file");
     let vnode = VnodeRequest::vm("many", domain.request(&topology));
     let vnode = VnodeRequest { memory: domain.memory_request(&topology), ..vnode };
-    let request = Request { free: Some(Free::Pus(2)), ..Request::from_vnodes(vec![vnode]) };
+    let request = Request { free: Some(FreeCpus::Pus(2)), ..Request::from_vnodes(vec![vnode]) };
     let layout = plan("none", &topology, &request).expect("a plan");
-    let merged =
-        pinfold_emit::libvirt_into(&xml, &layout, &layout.vnodes[0], &topology).expect("a merge");
+    let merged = pinfold_emit::merge_libvirt_domain(&xml, &layout, &layout.vnodes[0], &topology)
+        .expect("a merge");
     // The same file without a binding.
     let text: String = merged
         .text

@@ -1,7 +1,7 @@
 //! vCPUs that do not exist when the machine starts (`current=`, `enabled='no'`) are not placed, not
 //! counted and not changed, in every way that a file takes.
 
-use pinfold_emit::libvirt_into;
+use pinfold_emit::merge_libvirt_domain;
 use pinfold_host::LiveHost;
 use pinfold_lint::{fix, lint};
 use pinfold_model::{CpuSet, PuId, Request, Severity, Topology, VnodeRequest};
@@ -62,7 +62,7 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     assert_eq!(read.existing, *ids);
     let request = Request::from_vnodes(vec![VnodeRequest::vm("m", read.request(topology))]);
     let plan = plan("auto", topology, &request).expect("a plan");
-    let merged = libvirt_into(&xml, &plan, &plan.vnodes[0], topology).expect("a merge");
+    let merged = merge_libvirt_domain(&xml, &plan, &plan.vnodes[0], topology).expect("a merge");
     let fixed =
         fix(&merged.text, "m.xml", topology, &Request::from_vnodes(Vec::new())).expect("a fix");
     for text in [&merged.text, &fixed.text] {

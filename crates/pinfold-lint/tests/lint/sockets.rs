@@ -1,6 +1,6 @@
 //! The guest has no more sockets than the host has packages, and a desktop Windows at most two.
 
-use pinfold_emit::libvirt_into;
+use pinfold_emit::merge_libvirt_domain;
 use pinfold_host::LiveHost;
 use pinfold_lint::{Diagnostic, fix, lint};
 use pinfold_model::{
@@ -35,8 +35,8 @@ fn merge(xml: &str, strategy: &str, topology: &Topology) -> (String, Shape) {
     let mut vnode = VnodeRequest::vm("vm", domain.request(topology));
     vnode.memory = domain.memory_request(topology);
     let layout = plan(strategy, topology, &Request::from_vnodes(vec![vnode])).expect("a plan");
-    let vnode = layout.single().expect("one machine");
-    let text = libvirt_into(xml, &layout, vnode, topology).expect("a file").text;
+    let vnode = layout.single_vnode().expect("one machine");
+    let text = merge_libvirt_domain(xml, &layout, vnode, topology).expect("a file").text;
     let shape = Domain::read(&text).expect("a file").shape.expect("a topology").value;
     (text, shape)
 }

@@ -2,7 +2,9 @@
 //! (<https://docs.kernel.org/scheduler/sched-bwc.html>).
 
 use super::cpu_weight::OF_GROUP;
-use super::{CpuQuota, FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Value, Values};
+use super::{
+    CpuQuota, FormatAnswer, FormatRule, HOST_SETTING, Scope, Setting, Tunable, Value, Values,
+};
 use crate::Tuning;
 
 impl CpuQuota {
@@ -33,14 +35,14 @@ pub static TUNABLE: Tunable = Tunable {
     doctor: "cgroups",
     example: "50000/100000",
     said: &[
-        ("libvirt", Say::By(|it, _| answer_quota(it, libvirt))),
-        ("virsh", Say::By(|it, _| answer_quota(it, virsh))),
+        ("libvirt", FormatRule::By(|it, _| answer_quota(it, libvirt))),
+        ("virsh", FormatRule::By(|it, _| answer_quota(it, virsh))),
         ("cmdline", super::policy::NO_THREADS_YET),
-        ("systemd", Say::By(|it, _| answer_quota(it, systemd))),
+        ("systemd", FormatRule::By(|it, _| answer_quota(it, systemd))),
         ("tuned", OF_GROUP),
-        ("proxmox", Say::By(|it, _| answer_quota(it, proxmox))),
-        ("kubevirt", Say::By(|it, scope| answer_quota(it, |quota| kubevirt(quota, scope)))),
-        ("nova", Say::By(|it, scope| answer_quota(it, |quota| nova(quota, scope)))),
+        ("proxmox", FormatRule::By(|it, _| answer_quota(it, proxmox))),
+        ("kubevirt", FormatRule::By(|it, scope| answer_quota(it, |quota| kubevirt(quota, scope)))),
+        ("nova", FormatRule::By(|it, scope| answer_quota(it, |quota| nova(quota, scope)))),
     ],
     ..HOST_SETTING
 };
@@ -81,7 +83,7 @@ fn proxmox(quota: CpuQuota) -> FormatAnswer {
     let hundredths = quota.parts_up(100);
     let limit = format!("{}.{:02}", hundredths / 100, hundredths % 100);
     FormatAnswer::line(format!("qm set \"$vmid\" --cpulimit {limit}"))
-        .but("CPUs' worth of time; qm has no option for the period: it is 100 ms")
+        .with_difference("CPUs' worth of time; qm has no option for the period: it is 100 ms")
 }
 
 /// A limit in thousandths of a CPU. Dedicated CPUs require a limit that is a whole number of CPUs.
@@ -95,7 +97,8 @@ fn kubevirt(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
     let lines = ["requests:", "limits:"]
         .iter()
         .flat_map(|kind| [(*kind).to_owned(), format!("  cpu: {thousandths}m")]);
-    FormatAnswer::lines("resources", lines.collect()).but("of the whole pod, per 100 ms")
+    FormatAnswer::lines("resources", lines.collect())
+        .with_difference("of the whole pod, per 100 ms")
 }
 
 /// Nova's quota is per vCPU, the plan's for all threads together.
@@ -103,7 +106,7 @@ fn nova(quota: CpuQuota, scope: &Scope<'_>) -> FormatAnswer {
     let vcpus = u64::try_from(scope.vcpus()).unwrap_or(u64::MAX).max(1);
     let each = (quota.quota_us / vcpus).max(1000);
     FormatAnswer::lines("flavor", vec![line("period", quota.period_us), line("quota", each)])
-        .but(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
+        .with_difference(format!("for each of {vcpus} vCPUs, and no limit for the emulator"))
 }
 
 fn line(what: &str, us: u64) -> String {

@@ -1,7 +1,7 @@
 //! CPU weight of the machine's cgroup relative to its siblings
 //! (<https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu>).
 
-use super::{FormatAnswer, HOST_SETTING, Say, Setting, Tunable, Value, Values};
+use super::{FormatAnswer, FormatRule, HOST_SETTING, Setting, Tunable, Value, Values};
 
 /// The row of this tunable. Apply writes it in the terms of the group's cgroup version.
 pub static TUNABLE: Tunable = Tunable {
@@ -13,10 +13,10 @@ pub static TUNABLE: Tunable = Tunable {
     doctor: "cgroups",
     example: "200",
     said: &[
-        ("libvirt", Say::By(|it, _| weight(it, "cputune", "<shares>{}</shares>", " write"))),
+        ("libvirt", FormatRule::By(|it, _| weight(it, "cputune", "<shares>{}</shares>", " write"))),
         (
             "virsh",
-            Say::By(|it, _| {
+            FormatRule::By(|it, _| {
                 let line = "virsh schedinfo --domain \"$domain\" --set cpu_shares={} \"$@\"";
                 weight(it, "", line, "")
             }),
@@ -24,23 +24,23 @@ pub static TUNABLE: Tunable = Tunable {
         ("cmdline", super::policy::NO_THREADS_YET),
         (
             "systemd",
-            Say::Lines(
+            FormatRule::Lines(
                 "slice",
                 &["CPUWeight={}"],
                 "against the other slices below pinfold.slice, whose own weight is 100",
             ),
         ),
         ("tuned", OF_GROUP),
-        ("proxmox", Say::By(|it, _| weight(it, "", "qm set \"$vmid\" --cpuunits {}", ""))),
+        ("proxmox", FormatRule::By(|it, _| weight(it, "", "qm set \"$vmid\" --cpuunits {}", ""))),
         (
             "kubevirt",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "the kubelet computes it from resources.requests.cpu, which dedicated CPUs fix",
             ),
         ),
         (
             "nova",
-            Say::By(|it, _| {
+            FormatRule::By(|it, _| {
                 let line = "openstack flavor set \"$flavor\" --property quota:cpu_shares={}";
                 weight(it, "flavor", line, "")
             }),
@@ -50,13 +50,13 @@ pub static TUNABLE: Tunable = Tunable {
 };
 
 /// The answer of a format without cgroups.
-pub(super) const OF_GROUP: Say =
-    Say::Nothing("it is a property of the machine's group (`--emit systemd`)");
+pub(super) const OF_GROUP: FormatRule =
+    FormatRule::Nothing("it is a property of the machine's group (`--emit systemd`)");
 
 /// A line with the weight, and the number that means the same in cgroup v1.
 fn weight(setting: &Setting, place: &'static str, line: &str, write: &str) -> FormatAnswer {
     let Value::Number(weight) = setting.value else { return FormatAnswer::host() };
     let shares = (weight.saturating_mul(1024) / 100).max(2);
     FormatAnswer::lines(place, vec![line.replace("{}", &weight.to_string())])
-        .but(format!("for cgroup v2; on a host with cgroup v1{write} {shares}"))
+        .with_difference(format!("for cgroup v2; on a host with cgroup v1{write} {shares}"))
 }

@@ -45,7 +45,7 @@ impl FormatAnswer {
 
     /// Adds the difference from the tunable.
     #[must_use]
-    pub fn but(self, difference: impl Into<String>) -> Self {
+    pub fn with_difference(self, difference: impl Into<String>) -> Self {
         match self {
             Self::Words { place, lines, .. } => {
                 Self::Words { place, lines, note: difference.into() }

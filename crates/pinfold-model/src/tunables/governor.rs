@@ -1,7 +1,7 @@
 //! The cpufreq governor of the plan's CPUs
 //! (<https://docs.kernel.org/admin-guide/pm/cpufreq.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable. Apply writes it once for the CPUs that share a policy of cpufreq.
 pub static TUNABLE: Tunable = Tunable {
@@ -10,7 +10,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "cpufreq",
     meaning: "cpufreq governor of the plan's CPUs",
     values: Values::Name("a governor"),
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Cpu("cpufreq/scaling_governor"),
         shape: Shape::Text,
         usual: "schedutil",
@@ -20,16 +20,16 @@ pub static TUNABLE: Tunable = Tunable {
     said: &[
         (
             "cmdline",
-            Say::Lines(
+            FormatRule::Lines(
                 "",
                 &["cpufreq.default_governor={}"],
                 "of all CPUs, not of the plan's alone; Linux 5.9",
             ),
         ),
-        ("kubevirt", Say::Lines("annotations", &["cpu-freq-governor.crio.io: \"{}\""], "")),
+        ("kubevirt", FormatRule::Lines("annotations", &["cpu-freq-governor.crio.io: \"{}\""], "")),
         (
             "nova",
-            Say::Lines(
+            FormatRule::Lines(
                 "nova.conf",
                 &[
                     "# cpu_power_management = true",

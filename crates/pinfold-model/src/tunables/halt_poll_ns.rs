@@ -2,7 +2,7 @@
 //! (<https://docs.kernel.org/virt/kvm/halt-polling.html>). A guest with the cpuidle driver
 //! `haltpoll` polls by itself and switches this off.
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Values};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -13,7 +13,7 @@ pub static TUNABLE: Tunable = Tunable {
               cpuidle driver haltpoll",
     reason: "a vCPU that halts shortly continues without a wake-up",
     values: Values::Number { least: 0, most: 1_000_000_000, form: "NANOSECONDS", zero: "0" },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/module/kvm/parameters/halt_poll_ns"),
         shape: Shape::Integer,
         usual: "200000",

@@ -2,8 +2,8 @@
 //! (<https://docs.kernel.org/admin-guide/mm/hugetlbpage.html>).
 
 use super::{
-    FormatAnswer, HOST_SETTING, HugePagePool, Kernel, Place, Say, Scope, Setting, Shape, Tunable,
-    Value, Values,
+    FormatAnswer, FormatRule, HOST_SETTING, HugePagePool, KernelFile, Place, Scope, Setting, Shape,
+    Tunable, Value, Values,
 };
 use crate::{Finding, Plan, Topology, Tuning, VnodePlan};
 
@@ -33,13 +33,13 @@ pub static TUNABLE: Tunable = Tunable {
     name: "huge pages",
     meaning: "pool of huge pages: node, size in KiB, number of pages",
     values: Values::Pool,
-    kernel: Some(Kernel { place: Place::Pool, shape: Shape::Rounded, usual: "0" }),
+    kernel: Some(KernelFile { place: Place::Pool, shape: Shape::Rounded, usual: "0" }),
     example: "0:2048:16",
     wrong,
     said: &[
         (
             "libvirt",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 let words = allocpages(setting, ["", "", ""]);
                 FormatAnswer::Nothing(format!(
                     "it is a setting of the host: `{words}` makes the pool"
@@ -48,22 +48,22 @@ pub static TUNABLE: Tunable = Tunable {
         ),
         (
             "virsh",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 let options = ["--pagesize ", "--pagecount ", "--cellno "];
                 FormatAnswer::line(allocpages(setting, options))
-                    .but("of the host, until it reboots")
+                    .with_difference("of the host, until it reboots")
             }),
         ),
-        ("cmdline", Say::By(cmdline)),
+        ("cmdline", FormatRule::By(cmdline)),
         (
             "proxmox",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "Proxmox makes the pool for a machine with --hugepages when it starts, and frees it after",
             ),
         ),
         (
             "nova",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "the compute node makes its pools at boot; [DEFAULT] reserved_huge_pages keeps some from Nova",
             ),
         ),
@@ -82,7 +82,8 @@ fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
     let Value::Pool(pool) = setting.value else { return FormatAnswer::host() };
     let kin = || pools(&scope.plan.tuning).filter(move |one| one.page_bytes == pool.page_bytes);
     if kin().next() != Some(pool) {
-        return FormatAnswer::lines("", Vec::new()).but("in the list of its size; Linux 5.16");
+        return FormatAnswer::lines("", Vec::new())
+            .with_difference("in the list of its size; Linux 5.16");
     }
     let nodes: Vec<String> = kin().map(|one| format!("{}:{}", one.node, one.pages)).collect();
     let size = match pool.page_bytes {
@@ -90,7 +91,8 @@ fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
         bytes if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
         bytes => format!("{}K", bytes >> 10),
     };
-    FormatAnswer::line(format!("hugepagesz={size} hugepages={}", nodes.join(","))).but("Linux 5.16")
+    FormatAnswer::line(format!("hugepagesz={size} hugepages={}", nodes.join(",")))
+        .with_difference("Linux 5.16")
 }
 
 fn wrong(setting: &Setting, plan: &Plan, topology: &Topology) -> Vec<Finding> {

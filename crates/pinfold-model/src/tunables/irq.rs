@@ -2,7 +2,7 @@
 //! (<https://docs.kernel.org/core-api/irq/irq-affinity.html>).
 
 use super::{
-    FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Values, new_irqs, on_exclusive,
+    FormatAnswer, FormatRule, HOST_SETTING, Scope, Setting, Tunable, Values, new_irqs, on_exclusive,
 };
 use crate::{Finding, IrqPlan, Plan, Topology};
 
@@ -20,16 +20,16 @@ pub static TUNABLE: Tunable = Tunable {
     example: "0",
     wrong,
     said: &[
-        ("cmdline", Say::By(cmdline)),
+        ("cmdline", FormatRule::By(cmdline)),
         (
             "systemd",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 if is_all(setting) {
                     FormatAnswer::lines(
                         "tmpfiles",
                         vec![format!("w {FILES} - - - - {}", setting.value)],
                     )
-                    .but("the kernel refuses those that it manages itself")
+                    .with_difference("the kernel refuses those that it manages itself")
                 } else {
                     FormatAnswer::nothing(
                         "a device's interrupts have their numbers only when its driver is loaded",
@@ -39,7 +39,7 @@ pub static TUNABLE: Tunable = Tunable {
         ),
         (
             "tuned",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 FormatAnswer::nothing(if is_all(setting) {
                     "isolated_cores= in [scheduler] moves all interrupts off those CPUs, not to CPUs of your choice"
                 } else {
@@ -59,7 +59,7 @@ fn is_all(setting: &Setting) -> bool {
 fn cmdline(setting: &Setting, scope: &Scope<'_>) -> FormatAnswer {
     if is_all(setting) && !scope.plan.tuning.has(&new_irqs::TUNABLE) {
         FormatAnswer::line(format!("irqaffinity={}", setting.value))
-            .but("the initial affinity of each interrupt")
+            .with_difference("the initial affinity of each interrupt")
     } else {
         FormatAnswer::nothing("irqaffinity= is one list for all interrupts, not for a device")
     }

@@ -1,7 +1,7 @@
 //! Whether the kernel thread khugepaged compacts memory to make huge pages
 //! (<https://docs.kernel.org/admin-guide/mm/transhuge.html#khugepaged-controls>).
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Values};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -11,7 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "whether khugepaged moves pages to make room for huge ones",
     reason: "no page is moved in the background",
     values: Values::Switch { raw: ["0", "1"] },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag"),
         shape: Shape::Integer,
         usual: "1",

@@ -1,7 +1,7 @@
 //! Kernel samepage merging (<https://docs.kernel.org/admin-guide/mm/ksm.html>): stopped with the
 //! merged pages kept, running, or stopped with all pages unmerged.
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -10,7 +10,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "ksm",
     meaning: "kernel samepage merging",
     values: Values::Words(&[("stop", "0"), ("run", "1"), ("unmerge", "2")]),
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/kernel/mm/ksm/run"),
         shape: Shape::Integer,
         usual: "0",
@@ -20,14 +20,17 @@ pub static TUNABLE: Tunable = Tunable {
     said: &[
         (
             "libvirt",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "it is a setting of the host; <nosharepages/> in <memoryBacking> keeps this domain out of it",
             ),
         ),
-        ("virsh", Say::Nothing("virsh node-memory-tune tunes it, but does not start or stop it")),
+        (
+            "virsh",
+            FormatRule::Nothing("virsh node-memory-tune tunes it, but does not start or stop it"),
+        ),
         (
             "proxmox",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "ksmtuned starts and stops it; qm of newer releases keeps one machine out by --allow-ksm 0",
             ),
         ),

@@ -1,7 +1,7 @@
 //! Highest frequency of the plan's CPUs in kHz
 //! (<https://docs.kernel.org/admin-guide/pm/cpufreq.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Value, Values};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Value, Values};
 
 /// The values of both limits.
 pub(super) const KHZ: Values = Values::Number { least: 0, most: u64::MAX, form: "KHZ", zero: "0" };
@@ -13,7 +13,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "cpufreq",
     meaning: "highest frequency of the plan's CPUs in kHz",
     values: KHZ,
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Cpu("cpufreq/scaling_max_freq"),
         shape: Shape::Rounded,
         usual: "3600000",

@@ -2,7 +2,7 @@
 //! (<https://docs.kernel.org/admin-guide/pm/cpufreq.html>).
 
 use super::max_khz::{self, KHZ};
-use super::{HOST_SETTING, Kernel, Place, Setting, Shape, Tunable, Value};
+use super::{HOST_SETTING, KernelFile, Place, Setting, Shape, Tunable, Value};
 use crate::{Finding, Plan, Topology};
 
 /// The row of this tunable. Apply orders both limits.
@@ -12,7 +12,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "cpufreq",
     meaning: "lowest frequency of the plan's CPUs in kHz",
     values: KHZ,
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Cpu("cpufreq/scaling_min_freq"),
         shape: Shape::Rounded,
         usual: "800000",

@@ -1,7 +1,7 @@
 //! Automatic NUMA balancing: whether the kernel moves pages to the threads that use them
 //! (<https://docs.kernel.org/admin-guide/sysctl/kernel.html#numa-balancing>).
 
-use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+use super::{FormatAnswer, FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -10,7 +10,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "numa_balancing",
     meaning: "automatic NUMA balancing",
     values: Values::Switch { raw: ["0", "1"] },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Sysctl("kernel.numa_balancing"),
         shape: Shape::Integer,
         usual: "1",
@@ -19,7 +19,7 @@ pub static TUNABLE: Tunable = Tunable {
     example: "off",
     said: &[(
         "cmdline",
-        Say::By(|setting, _| {
+        FormatRule::By(|setting, _| {
             let word = if setting.value.is_on() { "enable" } else { "disable" };
             FormatAnswer::line(format!("numa_balancing={word}"))
         }),

@@ -1,6 +1,6 @@
 //! CPUs to take offline (<https://docs.kernel.org/core-api/cpu_hotplug.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Setting, Shape, Tunable, Value, Values};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Setting, Shape, Tunable, Value, Values};
 use crate::text::pus_text;
 use crate::{CpuSet, Finding, Plan, PuId, Topology};
 
@@ -14,7 +14,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "CPUs offline",
     meaning: "CPUs that are taken offline",
     values: Values::Cpus { raw: "0" },
-    kernel: Some(Kernel { place: Place::Cpu("online"), shape: Shape::Integer, usual: "1" }),
+    kernel: Some(KernelFile { place: Place::Cpu("online"), shape: Shape::Integer, usual: "1" }),
     example: "3",
     wrong: |setting, plan, topology| {
         let mut findings = unknown(setting, topology);
@@ -23,10 +23,10 @@ pub static TUNABLE: Tunable = Tunable {
         findings
     },
     said: &[
-        ("cmdline", Say::Nothing("maxcpus= counts CPUs and does not name them")),
+        ("cmdline", FormatRule::Nothing("maxcpus= counts CPUs and does not name them")),
         (
             "nova",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "cpu_power_management_strategy = cpu_state takes dedicated CPUs offline that are not in use",
             ),
         ),

@@ -1,7 +1,7 @@
 //! A cgroup v2 partition, which excludes other tasks from its CPUs, and how the kernel schedules on
 //! them (<https://docs.kernel.org/admin-guide/cgroup-v2.html#cpuset>).
 
-use super::{FormatAnswer, HOST_SETTING, Say, Tunable, Value, Values};
+use super::{FormatAnswer, FormatRule, HOST_SETTING, Tunable, Value, Values};
 use crate::{Finding, IsolationScope};
 
 /// With load balancing among its CPUs.
@@ -31,7 +31,7 @@ pub static TUNABLE: Tunable = Tunable {
         ("virsh", NO_GROUP),
         (
             "cmdline",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 FormatAnswer::nothing(if setting.value == Value::Word(ISOLATED) {
                     "isolcpus=domain is its counterpart from boot on"
                 } else {
@@ -41,25 +41,28 @@ pub static TUNABLE: Tunable = Tunable {
         ),
         (
             "systemd",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "CPUSetPartition= is in the newest releases only, and for all threads of the slice",
             ),
         ),
-        ("tuned", Say::Nothing("no plugin for cpuset partitions")),
+        ("tuned", FormatRule::Nothing("no plugin for cpuset partitions")),
         (
             "proxmox",
-            Say::Nothing("Proxmox starts the machine in a scope that is not a cpuset partition"),
+            FormatRule::Nothing(
+                "Proxmox starts the machine in a scope that is not a cpuset partition",
+            ),
         ),
         (
             "kubevirt",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "CRI-O's annotation cpu-load-balancing.crio.io: \"disable\" ends the balancing on the pod's CPUs",
             ),
         ),
-        ("nova", Say::Nothing("Nova leaves groups to libvirt")),
+        ("nova", FormatRule::Nothing("Nova leaves groups to libvirt")),
     ],
     ..HOST_SETTING
 };
 
-const NO_GROUP: Say =
-    Say::Nothing("libvirt makes the groups of its domains itself, none of them a cpuset partition");
+const NO_GROUP: FormatRule = FormatRule::Nothing(
+    "libvirt makes the groups of its domains itself, none of them a cpuset partition",
+);

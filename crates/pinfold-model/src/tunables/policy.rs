@@ -1,6 +1,6 @@
 //! The scheduling policy of a role's threads (`sched(7)`).
 
-use super::{FormatAnswer, HOST_SETTING, Say, Scope, Setting, Tunable, Value, Values};
+use super::{FormatAnswer, FormatRule, HOST_SETTING, Scope, Setting, Tunable, Value, Values};
 use crate::{Policy, VnodePlan};
 
 /// The row of this tunable. Apply sets it with the placement of the threads.
@@ -13,31 +13,36 @@ pub static TUNABLE: Tunable = Tunable {
     doctor: "real-time scheduling",
     example: "fifo:1",
     said: &[
-        ("libvirt", Say::Elsewhere),
+        ("libvirt", FormatRule::Elsewhere),
         // chrt can set most of them, also without Pinfold.
-        ("qemu", Say::Elsewhere),
-        ("virsh", Say::Elsewhere),
+        ("qemu", FormatRule::Elsewhere),
+        ("virsh", FormatRule::Elsewhere),
         ("cmdline", NO_THREADS_YET),
-        ("systemd", Say::By(|setting, _| answer_policy(setting, systemd))),
+        ("systemd", FormatRule::By(|setting, _| answer_policy(setting, systemd))),
         (
             "tuned",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "[scheduler] group.NAME= matches threads by name and does not restore their masks afterwards",
             ),
         ),
-        ("proxmox", Say::Elsewhere),
+        ("proxmox", FormatRule::Elsewhere),
         (
             "kubevirt",
-            Say::By(|it, scope| answer_policy(it, |role, policy| kubevirt(role, policy, scope))),
+            FormatRule::By(|it, scope| {
+                answer_policy(it, |role, policy| kubevirt(role, policy, scope))
+            }),
         ),
-        ("nova", Say::By(|it, scope| answer_policy(it, |role, policy| nova(role, policy, scope)))),
+        (
+            "nova",
+            FormatRule::By(|it, scope| answer_policy(it, |role, policy| nova(role, policy, scope))),
+        ),
     ],
     ..HOST_SETTING
 };
 
 /// The answer of the kernel's command line for properties of threads.
-pub(super) const NO_THREADS_YET: Say =
-    Say::Nothing("it is a property of the machine's threads, which do not exist at boot");
+pub(super) const NO_THREADS_YET: FormatRule =
+    FormatRule::Nothing("it is a property of the machine's threads, which do not exist at boot");
 
 fn answer_policy(setting: &Setting, answer: impl Fn(&str, Policy) -> FormatAnswer) -> FormatAnswer {
     if let Value::Policy(policy) = setting.value {
@@ -79,7 +84,7 @@ fn kubevirt(role: &str, policy: Policy, scope: &Scope<'_>) -> FormatAnswer {
         });
     match (policy, is_ready) {
         (Policy::Fifo { priority: 1 }, true) if role.starts_with("vcpu") => {
-            FormatAnswer::lines("cpu", Vec::new()).but("realtime under cpu, for vCPUs")
+            FormatAnswer::lines("cpu", Vec::new()).with_difference("realtime under cpu, for vCPUs")
         }
         (_, true) => FormatAnswer::nothing(
             "realtime gives vCPUs fifo:1, no other threads and no other policy",
@@ -96,7 +101,7 @@ fn nova(role: &str, policy: Policy, scope: &Scope<'_>) -> FormatAnswer {
             "nova.conf",
             vec![format!("# realtime_scheduler_priority = {priority}")],
         )
-        .but("hw:cpu_realtime gives it to vCPUs"),
+        .with_difference("hw:cpu_realtime gives it to vCPUs"),
         (_, true, _) => {
             FormatAnswer::nothing("hw:cpu_realtime gives vCPUs fifo, and no other policy or thread")
         }

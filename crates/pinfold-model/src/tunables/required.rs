@@ -1,8 +1,8 @@
 //! Whether the plan is not applied if the host lacks or refuses a tunable.
 
-use super::{HOST_SETTING, Say, Tunable, Values};
+use super::{FormatRule, HOST_SETTING, Tunable, Values};
 
-const ALONE: Say = Say::Nothing("`pinfold apply` alone checks it");
+const ALONE: FormatRule = FormatRule::Nothing("`pinfold apply` alone checks it");
 
 /// The row of this option of a plan.
 pub static TUNABLE: Tunable = Tunable {

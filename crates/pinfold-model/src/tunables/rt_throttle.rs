@@ -2,7 +2,7 @@
 //! Without it, a real-time thread that spins keeps its CPU for good
 //! (<https://docs.kernel.org/scheduler/sched-rt-group.html>).
 
-use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+use super::{FormatAnswer, FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable. Apply keeps a limit that the host has.
 pub static TUNABLE: Tunable = Tunable {
@@ -11,7 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "real-time throttle",
     meaning: "whether real-time threads leave a part of each second to other tasks",
     values: Values::Switch { raw: ["-1", "950000"] },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Sysctl("kernel.sched_rt_runtime_us"),
         shape: Shape::Integer,
         usual: "950000",
@@ -20,10 +20,10 @@ pub static TUNABLE: Tunable = Tunable {
     example: "off",
     said: &[(
         "cmdline",
-        Say::By(|setting, _| {
+        FormatRule::By(|setting, _| {
             let value = setting.tunable.values.raw(&setting.value);
             FormatAnswer::line(format!("sysctl.kernel.sched_rt_runtime_us={value}"))
-                .but("Linux 5.8")
+                .with_difference("Linux 5.8")
         }),
     )],
     ..HOST_SETTING

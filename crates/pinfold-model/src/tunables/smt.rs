@@ -1,7 +1,9 @@
 //! Whether all threads of a core are in use, or only the first one
 //! (<https://docs.kernel.org/admin-guide/hw-vuln/l1tf.html#smt-control>).
 
-use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, offline};
+use super::{
+    FormatAnswer, FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values, offline,
+};
 use crate::{Finding, Smt};
 
 /// The row of this tunable. Apply sets it last, after it has moved what would be lost.
@@ -11,7 +13,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "SMT",
     meaning: "whether all threads of a core are in use",
     values: Values::Switch { raw: ["off", "on"] },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/devices/system/cpu/smt/control"),
         shape: Shape::Text,
         usual: "on",
@@ -30,7 +32,7 @@ pub static TUNABLE: Tunable = Tunable {
     },
     said: &[(
         "cmdline",
-        Say::By(|setting, _| {
+        FormatRule::By(|setting, _| {
             if setting.value.is_on() {
                 FormatAnswer::nothing("SMT is on unless nosmt or maxcpus= says otherwise")
             } else {

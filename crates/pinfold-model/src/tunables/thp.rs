@@ -1,7 +1,7 @@
 //! Transparent huge pages: for which mappings the kernel uses them
 //! (<https://docs.kernel.org/admin-guide/mm/transhuge.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -10,7 +10,7 @@ pub static TUNABLE: Tunable = Tunable {
     name: "transparent huge pages",
     meaning: "transparent huge pages",
     values: Values::Words(&[("always", "always"), ("madvise", "madvise"), ("never", "never")]),
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/kernel/mm/transparent_hugepage/enabled"),
         shape: Shape::Choice,
         usual: "always [madvise] never",
@@ -18,8 +18,8 @@ pub static TUNABLE: Tunable = Tunable {
     doctor: "transparent huge pages",
     example: "never",
     said: &[
-        ("cmdline", Say::Line("transparent_hugepage={}")),
-        ("tuned", Say::Lines("vm", &["transparent_hugepages={}"], "")),
+        ("cmdline", FormatRule::Line("transparent_hugepage={}")),
+        ("tuned", FormatRule::Lines("vm", &["transparent_hugepages={}"], "")),
     ],
     ..HOST_SETTING
 };

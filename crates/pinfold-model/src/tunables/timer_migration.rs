@@ -1,7 +1,7 @@
 //! Whether the kernel moves timers from idle CPUs to busy ones
 //! (`kernel/time/timer_migration.c`).
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Values};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -11,7 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "whether timers of idle CPUs move to busy ones",
     reason: "timers of other CPUs stay there",
     values: Values::Switch { raw: ["0", "1"] },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Sysctl("kernel.timer_migration"),
         shape: Shape::Integer,
         usual: "1",

@@ -2,7 +2,9 @@
 //! disables all idle states
 //! (<https://docs.kernel.org/admin-guide/pm/cpuidle.html#power-management-quality-of-service-for-cpus>).
 
-use super::{FormatAnswer, HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Value, Values};
+use super::{
+    FormatAnswer, FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Value, Values,
+};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -19,7 +21,7 @@ pub static TUNABLE: Tunable = Tunable {
         // In this file 0 means "no limit" and `n/a` means "no latency at all".
         zero: "n/a",
     },
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Cpu("power/pm_qos_resume_latency_us"),
         shape: Shape::Text,
         usual: "0",
@@ -29,14 +31,14 @@ pub static TUNABLE: Tunable = Tunable {
     said: &[
         (
             "cmdline",
-            Say::Nothing(
+            FormatRule::Nothing(
                 "the parameters for idle states (intel_idle.max_cstate=, processor.max_cstate=, idle=poll) \
                  are for all CPUs and count states, not microseconds",
             ),
         ),
         (
             "kubevirt",
-            Say::By(|setting, _| {
+            FormatRule::By(|setting, _| {
                 let states = if setting.value == Value::Number(0) {
                     "disable".to_owned()
                 } else {

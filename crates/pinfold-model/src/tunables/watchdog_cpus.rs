@@ -1,7 +1,7 @@
 //! CPUs that the kernel's lockup detectors watch
 //! (<https://docs.kernel.org/admin-guide/lockup-watchdogs.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Values, on_exclusive};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Values, on_exclusive};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -11,7 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "the kernel's lockup detectors watch these CPUs",
     reason: "no watchdog interrupts the other CPUs",
     values: Values::HostCpus,
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Sysctl("kernel.watchdog_cpumask"),
         shape: Shape::List,
         usual: "",

@@ -1,6 +1,6 @@
 //! CPUs on which unbound kernel work runs (<https://docs.kernel.org/core-api/workqueue.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Say, Shape, Tunable, Values, on_exclusive};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values, on_exclusive};
 
 /// The mask of these CPUs.
 pub const FILE: &str = "/sys/devices/virtual/workqueue/cpumask";
@@ -13,9 +13,9 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "unbound work of the kernel runs on these CPUs",
     reason: "unbound work of the kernel stays there",
     values: Values::HostCpus,
-    kernel: Some(Kernel { place: Place::Host(FILE), shape: Shape::Mask, usual: "" }),
+    kernel: Some(KernelFile { place: Place::Host(FILE), shape: Shape::Mask, usual: "" }),
     example: "0",
     wrong: on_exclusive,
-    said: &[("cmdline", Say::Lines("", &["workqueue.unbound_cpus={}"], "Linux 6.6"))],
+    said: &[("cmdline", FormatRule::Lines("", &["workqueue.unbound_cpus={}"], "Linux 6.6"))],
     ..HOST_SETTING
 };

@@ -1,7 +1,7 @@
 //! CPUs on which the kernel writes dirty pages back
 //! (<https://docs.kernel.org/core-api/workqueue.html>).
 
-use super::{HOST_SETTING, Kernel, Place, Shape, Tunable, Values, on_exclusive};
+use super::{HOST_SETTING, KernelFile, Place, Shape, Tunable, Values, on_exclusive};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -11,7 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "the kernel writes dirty pages back on these CPUs",
     reason: "writeback stays there",
     values: Values::HostCpus,
-    kernel: Some(Kernel {
+    kernel: Some(KernelFile {
         place: Place::Host("/sys/devices/virtual/workqueue/writeback/cpumask"),
         shape: Shape::Mask,
         usual: "",

@@ -116,7 +116,7 @@ impl Invalid {
 impl Values {
     /// Syntax of the values, as help and messages show it; alternatives are separated by `|`.
     #[must_use]
-    pub fn form(self) -> String {
+    pub fn syntax(self) -> String {
         match self {
             Self::HostCpus => "PUS|housekeeping".to_owned(),
             Self::Cpus { .. } => "CPUS".to_owned(),
@@ -149,7 +149,7 @@ impl Values {
     /// [`Invalid`] with the values that are valid.
     pub fn parse(self, key: &str, text: &str, housekeeping: &CpuSet) -> Result<Value, Invalid> {
         let wrong = |wanted: &str| Invalid::new(key, text, wanted);
-        let such_as = |example: &str| wrong(&format!("{}, such as {example}", self.form()));
+        let such_as = |example: &str| wrong(&format!("{}, such as {example}", self.syntax()));
         match self {
             Self::HostCpus if text == "housekeeping" => Ok(Value::Cpus(housekeeping.clone())),
             Self::HostCpus => {
@@ -163,7 +163,7 @@ impl Values {
             Self::Words(_) => self
                 .word(text)
                 .map(Value::Word)
-                .ok_or_else(|| wrong(&format!("one of {}", self.form().replace('|', ", ")))),
+                .ok_or_else(|| wrong(&format!("one of {}", self.syntax().replace('|', ", ")))),
             Self::Number { .. } => Ok(Value::Number(number(key, text)?)),
             Self::Name(_) => Ok(Value::Name(text.to_owned())),
             Self::Pool => {
@@ -202,7 +202,7 @@ impl Values {
 
     /// A value that no kernel accepts: the part of the value (empty for the whole) and the fault.
     #[must_use]
-    pub fn fault(self, value: &Value) -> Option<(&'static str, String)> {
+    pub fn find_violation(self, value: &Value) -> Option<(&'static str, String)> {
         match (self, value) {
             (_, Value::Cpus(pus)) if pus.is_empty() => whole("no CPU is left for them".to_owned()),
             (Self::Number { least, most, .. }, Value::Number(number))

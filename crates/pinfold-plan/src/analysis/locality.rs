@@ -124,7 +124,7 @@ fn pinned_to(available: &AvailableCpus<'_>, threads: &[ThreadPlan], nodes: &[Nod
     count_filled(topology) > 1
         && vcpus.peek().is_some()
         && !nodes.iter().any(|node| is_empty_node(topology, *node))
-        && says_where(available.index(), vcpus.map(|thread| &thread.pus), nodes)
+        && is_memory_node_determined(available.index(), vcpus.map(|thread| &thread.pus), nodes)
 }
 
 /// The number of nodes with memory; of all, if the host reports none.
@@ -135,7 +135,7 @@ fn count_filled(topology: &Topology) -> usize {
 
 /// True if the CPUs of vCPUs on `nodes` determine where the memory belongs: each vCPU stays on one
 /// node, or all stay on some of the nodes. If they float over all nodes, the kernel places both.
-pub fn says_where<'a>(
+pub fn is_memory_node_determined<'a>(
     index: &Index<'_>,
     mut vcpus: impl Iterator<Item = &'a CpuSet>,
     nodes: &[NodeId],
@@ -237,7 +237,7 @@ pub(crate) const HOST_MEMORY: &str = "host memory";
 
 /// A warning if the memory of all machines and groups leaves the host less than 5 % or at most 1
 /// GiB.
-pub(crate) fn left_for_the_host(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
+pub(crate) fn check_host_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Option<Finding> {
     if !sizes_are_known(topology) {
         return None;
     }

@@ -14,10 +14,10 @@ use pinfold_model::{
 };
 
 use crate::analysis::locality::{
-    FAR_MEMORY, HOST_MEMORY, HUGE_PAGES, far_memory, left_for_the_host, part_of_a_page,
+    FAR_MEMORY, HOST_MEMORY, HUGE_PAGES, check_host_memory, far_memory, part_of_a_page,
 };
+use crate::cores::alternatives::{Pins, PlacementOptions, severity};
 use crate::cores::available::{AvailableCpus, Index, distinct};
-use crate::cores::avoidable::{Choice, Pins, severity};
 use crate::cores::capacity::is_empty_node;
 use crate::text::{narrow, verb};
 
@@ -131,7 +131,7 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
         memoryless(available, &spreads),
         find_imbalance(available.topology, vnodes),
         find_nesting(available.topology, &spreads),
-        left_for_the_host(available.topology, vnodes),
+        check_host_memory(available.topology, vnodes),
         part_of_a_page(vnodes),
         far_memory(available.topology, vnodes),
     ];
@@ -143,7 +143,7 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
 const CROWDED: &str = "oversubscription";
 
 /// True if vCPUs of a plan share a CPU.
-pub(crate) fn is_crowded(plan: &Plan) -> bool {
+pub(crate) fn is_oversubscribed(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| finding.subject == CROWDED)
 }
 
@@ -191,13 +191,13 @@ const SHORT_OF_CORES: &str = "fewer cores";
 
 /// True if a process group of a plan gets fewer CPUs, or at less than full speed fewer cores, than
 /// it asks for.
-pub(crate) fn is_short(plan: &Plan) -> bool {
+pub(crate) fn has_too_few_cpus(plan: &Plan) -> bool {
     plan.findings.iter().any(|finding| [SHORT, SHORT_OF_CORES].contains(&finding.subject.as_str()))
 }
 
 /// Process groups that get fewer CPUs than they ask for, under strategies that start again at the
 /// first CPU when they run out, and slowed ones that get siblings in place of cores.
-pub(crate) fn short(
+pub(crate) fn find_cpu_shortage(
     available: &AvailableCpus<'_>,
     request: &Request,
     vnodes: &[VnodePlan],
@@ -276,8 +276,8 @@ fn shared_cores(
 }
 
 /// The possible placements of `vcpus` vCPUs.
-fn choice<'a>(available: &'a AvailableCpus<'_>, vcpus: usize) -> Choice<'a> {
-    Choice { index: available.index(), usable: &available.usable, vcpus }
+fn choice<'a>(available: &'a AvailableCpus<'_>, vcpus: usize) -> PlacementOptions<'a> {
+    PlacementOptions { index: available.index(), usable: &available.usable, vcpus }
 }
 
 /// Emulators, iothreads and workers on the CPUs of vCPUs, of their own machine or of others.

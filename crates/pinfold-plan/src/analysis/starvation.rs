@@ -3,7 +3,7 @@
 use pinfold_model::{CpuSet, Plan, Policy, ThreadPlan, VnodePlan};
 
 /// The reason why a thread of a vnode would be starved by the plan's policies, if any.
-pub(crate) fn shut_out(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
+pub(crate) fn find_starvation(plan: &Plan, vnode: &VnodePlan) -> Option<String> {
     let any = plan.vnodes.iter().any(|of| {
         of.vcpus().any(|thread: &ThreadPlan| thread.policy.is_some_and(Policy::is_real_time))
     });
@@ -30,7 +30,7 @@ fn describe_starvation(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> O
     for of in &plan.vnodes {
         let same = of.name == vnode.name;
         for vcpu in of.vcpus().filter(|vcpu| !same || vcpu.role != thread.role) {
-            if keeps_waiting(vcpu, thread) && !vcpu.pus.is_disjoint(&thread.pus) {
+            if starves_thread(vcpu, thread) && !vcpu.pus.is_disjoint(&thread.pus) {
                 taken.add(&vcpu.pus);
                 let name = vcpu.role.to_string();
                 names.push(if same { name } else { format!("{}: {name}", of.name) });
@@ -50,7 +50,7 @@ fn describe_starvation(plan: &Plan, vnode: &VnodePlan, thread: &ThreadPlan) -> O
 
 /// True if a thread cannot run on a CPU while this vCPU spins there. vCPUs and tasks with several
 /// CPUs can move to another of them.
-fn keeps_waiting(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
+fn starves_thread(vcpu: &ThreadPlan, thread: &ThreadPlan) -> bool {
     let Some(priority) = vcpu.policy.and_then(real_time_priority) else { return false };
     let is_fifo = matches!(vcpu.policy, Some(Policy::Fifo { .. }));
     let stays = vcpu.pus.len() == 1;

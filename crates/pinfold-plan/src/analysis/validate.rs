@@ -13,7 +13,7 @@ use pinfold_model::{
     VnodePlan,
 };
 
-use crate::analysis::fit::{Fit, fit};
+use crate::analysis::host_match::{HostMatch, fit};
 use crate::cores::online;
 use crate::text::verb;
 
@@ -49,7 +49,7 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
             findings.extend(absent(&others, &setting.to_string(), topology));
         }
     }
-    findings.extend(tunables::wrong(plan, topology));
+    findings.extend(tunables::validate_tunables(plan, topology));
     findings.extend(absent_host(plan, topology));
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings
@@ -58,20 +58,20 @@ pub fn validate(plan: &Plan, topology: &Topology) -> Vec<Finding> {
 /// The differences between the plan's host and this one.
 fn another_host(plan: &Plan, topology: &Topology) -> Option<Finding> {
     let differences = match fit(plan, topology) {
-        Fit::Same => return None,
-        Fit::OtherOnline => {
+        HostMatch::Same => return None,
+        HostMatch::OtherOnline => {
             return note(
                 "the online CPUs have changed since the plan was made; the CPUs that it uses have \
                  not",
             );
         }
-        Fit::Offline(_) => {
+        HostMatch::Offline(_) => {
             return note(
                 "`pinfold apply` brings the CPUs online that the plan uses, and then compares this \
                  host with the host of the plan",
             );
         }
-        Fit::Other(differences) => differences,
+        HostMatch::Other(differences) => differences,
     };
     let why = if differences.is_empty() {
         String::new()
@@ -152,7 +152,7 @@ pub(crate) fn faults(plan: &Plan) -> Vec<Fault> {
 fn tuning_faults(tuning: &Tuning) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     for (tunable, value) in tuning.iter() {
-        if let Some((part, why)) = tunable.values.fault(value) {
+        if let Some((part, why)) = tunable.values.find_violation(value) {
             let dot = if part.is_empty() { "" } else { "." };
             faults.push((format!("{}{dot}{part}", tunable.field), why));
         }
@@ -184,7 +184,8 @@ fn vnode_faults(plan: &Plan, vnode: &VnodePlan) -> Vec<(String, String)> {
         faults.push(("memory.nodes".to_owned(), "the memory has no node".to_owned()));
     }
     faults.extend(
-        crate::analysis::starvation::shut_out(plan, vnode).map(|why| ("threads".to_owned(), why)),
+        crate::analysis::starvation::find_starvation(plan, vnode)
+            .map(|why| ("threads".to_owned(), why)),
     );
     faults.extend(guest_fault(vnode).map(|why| ("guest".to_owned(), why)));
     faults

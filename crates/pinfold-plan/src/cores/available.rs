@@ -9,7 +9,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::{
-    CoreId, CpuSet, Free, L3Domain, NodeId, NumaNode, Pu, PuId, Request, Topology,
+    CoreId, CpuSet, FreeCpus, L3Domain, NodeId, NumaNode, Pu, PuId, Request, Topology,
 };
 
 use crate::cores::available_core::AvailableCore;
@@ -620,13 +620,15 @@ fn free(
     let allowed = &allowed_cpus(index.topology, &request.avoid);
     let fail = |asked: String, why: String| Err(PlanError::Free { asked, why });
     let count = match free_request {
-        Free::These(pus) => return named_free(pus, &index.topology.offline, allowed, hostable),
-        Free::Pus(count) => *count as usize,
-        Free::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
+        FreeCpus::These(pus) => return named_free(pus, &index.topology.offline, allowed, hostable),
+        FreeCpus::Pus(count) => *count as usize,
+        FreeCpus::Percent(percent) => (allowed.len() * *percent as usize).div_ceil(100),
     };
     let asked = match free_request {
-        Free::Percent(percent) => format!("{percent} percent, {count} of {} CPUs,", allowed.len()),
-        Free::Pus(_) | Free::These(_) => format!("{count} CPUs"),
+        FreeCpus::Percent(percent) => {
+            format!("{percent} percent, {count} of {} CPUs,", allowed.len())
+        }
+        FreeCpus::Pus(_) | FreeCpus::These(_) => format!("{count} CPUs"),
     };
     let mut free = CpuSet::new();
     for core in cores_near_the_host(index, cores, hostable, from) {

@@ -18,7 +18,7 @@ pub enum BootParameterState {
 
 /// Compares a parameter such as `isolcpus=domain,4-7`, or the pair `hugepagesz=2M hugepages=512`,
 /// with the words of a kernel command line.
-pub fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
+pub fn compare_boot_parameter(parameter: &str, booted: &[String]) -> BootParameterState {
     let words: Vec<&str> = parameter.split(' ').collect();
     let mut found: Vec<(String, bool)> = Vec::new();
     match words.as_slice() {
@@ -49,11 +49,12 @@ pub fn standing(parameter: &str, booted: &[String]) -> BootParameterState {
 
 /// The words of a host's kernel command line that these parameters replace, for messages: ` in
 /// place of isolcpus=4-7`, or an empty text.
-pub fn in_place_of(parameters: &[String], booted: &[String]) -> String {
-    let old = parameters.iter().filter_map(|parameter| match standing(parameter, booted) {
-        BootParameterState::Other(old) => Some(old),
-        BootParameterState::New | BootParameterState::There => None,
-    });
+pub fn describe_replaced_parameters(parameters: &[String], booted: &[String]) -> String {
+    let old =
+        parameters.iter().filter_map(|parameter| match compare_boot_parameter(parameter, booted) {
+            BootParameterState::Other(old) => Some(old),
+            BootParameterState::New | BootParameterState::There => None,
+        });
     let old: Vec<String> = old.collect();
     if old.is_empty() { String::new() } else { format!(" in place of {}", old.join(" ")) }
 }
@@ -95,11 +96,11 @@ pub fn cpus(word: &str) -> CpuSet {
 /// if the plan shares all CPUs with the host.
 #[must_use]
 pub fn boot_isolated(plan: &Plan, topology: &Topology) -> CpuSet {
-    kept_for(&plan.vnodes, &plan.exclusive, &plan.housekeeping, topology)
+    cpus_isolated_at_boot(&plan.vnodes, &plan.exclusive, &plan.housekeeping, topology)
 }
 
 /// The same for an incomplete plan: its vnodes, its exclusive CPUs, the host's CPUs.
-pub(crate) fn kept_for(
+pub(crate) fn cpus_isolated_at_boot(
     vnodes: &[VnodePlan],
     exclusive: &CpuSet,
     housekeeping: &CpuSet,
@@ -146,7 +147,7 @@ pub fn possible_siblings(reserved: &CpuSet, topology: &Topology) -> CpuSet {
 }
 
 /// The parameters that exclude tasks and kernel work from some CPUs.
-pub fn keeping_off(reserved: &CpuSet) -> Vec<String> {
+pub fn isolation_parameters(reserved: &CpuSet) -> Vec<String> {
     let mut line = vec![format!("isolcpus=managed_irq,domain,{reserved}")];
     let tickless = without_boot_pu(reserved);
     if !tickless.is_empty() {
@@ -189,7 +190,11 @@ mod tests {
 
     fn check(parameter: &str, booted: &str, expected: BootParameterState) {
         let words: Vec<String> = booted.split_whitespace().map(str::to_owned).collect();
-        assert_eq!(standing(parameter, &words), expected, "{parameter} on {booted:?}");
+        assert_eq!(
+            compare_boot_parameter(parameter, &words),
+            expected,
+            "{parameter} on {booted:?}"
+        );
     }
 
     fn other(words: &str) -> BootParameterState {

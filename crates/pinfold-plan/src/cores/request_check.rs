@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::agree;
+use pinfold_model::text::select_verb;
 use pinfold_model::{
     CpuSet, Device, NodeId, Request, RoleKind, Topology, VcpuCount, VnodeRequest, Work,
 };
@@ -77,7 +77,7 @@ pub(crate) fn node_of(topology: &Topology, device: &Device) -> Result<Option<Nod
         Device::Node(_) => {
             let nodes: Vec<String> =
                 topology.nodes.iter().map(|node| node.id.to_string()).collect();
-            let noun = agree(nodes.len(), "node", "nodes");
+            let noun = select_verb(nodes.len(), "node", "nodes");
             unknown_device(format!("this host has the {noun} {}", nodes.join(", ")), device)
         }
         Device::Pci(_) if topology.devices.is_empty() => {

@@ -30,7 +30,7 @@ impl Manager {
     /// The program that wrote a file with this root element, if the file names one, and the element
     /// that does.
     pub fn from_root<'a, 'input>(root: Node<'a, 'input>) -> Option<(Self, Node<'a, 'input>)> {
-        let metadata = root.children().filter(|child| super::is(child, "metadata"));
+        let metadata = root.children().filter(|child| super::is_libvirt_element(child, "metadata"));
         let mut elements = metadata.flat_map(|metadata| metadata.children());
         elements.find_map(|element| {
             let namespace = element.tag_name().namespace()?;

@@ -6,10 +6,10 @@ use pinfold_model::{CpuSet, NodeId, Policy, PuId};
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::{
-    Binding, Board, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target,
-    list, most_sockets,
+    Binding, Cell, Domain, DomainError, Located, Memnode, Place, STRICT, Shape, Target,
+    TopologyLevels, list, most_sockets,
 };
-use crate::strategies::definition::{Mark, NAMESPACE};
+use crate::strategies::definition::{NAMESPACE, StrategyRecord};
 
 /// Maximum number of XML nodes, more than any domain has; limits the cost of a malicious file.
 const MAX_NODES: u32 = 200_000;
@@ -115,7 +115,7 @@ pub(super) fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> 
         return Err(error);
     }
     for name in SINGLE {
-        only(root, name)?;
+        reject_duplicate(root, name)?;
     }
     let (vcpus, default) = vcpu_element(root)?;
     let existing = existing_vcpus(root, vcpus.value)?;
@@ -156,7 +156,7 @@ pub(super) fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> 
 }
 
 /// Refuses an element that stands twice: libvirt takes the first or both, by element.
-fn only(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
+fn reject_duplicate(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
     match children(root, name).nth(1) {
         None => Ok(()),
         Some(second) => {
@@ -170,21 +170,21 @@ fn only(root: Node<'_, '_>, name: &'static str) -> Result<(), DomainError> {
 }
 
 /// The board of the guest's architecture; libvirt's own default is that of the host.
-fn board(root: Node<'_, '_>) -> Board {
+fn board(root: Node<'_, '_>) -> TopologyLevels {
     let arch = child(root, "os").and_then(|os| child(os, "type"));
     match arch.and_then(|kind| kind.attribute("arch")) {
-        None | Some("x86_64" | "i686") => Board::X86,
-        Some("s390x" | "s390") => Board::WithoutThreads,
-        Some("riscv64" | "riscv32") => Board::WithoutCpu,
-        Some(_) => Board::Other,
+        None | Some("x86_64" | "i686") => TopologyLevels::X86,
+        Some("s390x" | "s390") => TopologyLevels::WithoutThreads,
+        Some("riscv64" | "riscv32") => TopologyLevels::WithoutCpu,
+        Some(_) => TopologyLevels::Other,
     }
 }
 
 /// The strategy mark in `<metadata>`; `None` if missing or unknown.
-fn mark(root: Node<'_, '_>) -> Option<Mark> {
+fn mark(root: Node<'_, '_>) -> Option<StrategyRecord> {
     let mut marks = children(root, "metadata").flat_map(|metadata| metadata.children());
     let mark = marks.find(|child| child.has_tag_name((NAMESPACE, "placement")))?;
-    Mark::read(mark.attribute("strategy")?, mark.attribute("pins")?)
+    StrategyRecord::read(mark.attribute("strategy")?, mark.attribute("pins")?)
 }
 
 fn huge_pages<'a, 'input>(root: Node<'a, 'input>) -> Option<Node<'a, 'input>> {
@@ -485,11 +485,11 @@ fn children<'a, 'input>(
     node: Node<'a, 'input>,
     name: &'static str,
 ) -> impl Iterator<Item = Node<'a, 'input>> {
-    node.children().filter(move |child| is(child, name))
+    node.children().filter(move |child| is_libvirt_element(child, name))
 }
 
 /// True for libvirt's element of this name; elements of other namespaces do not match.
-pub fn is(node: &Node<'_, '_>, name: &str) -> bool {
+pub fn is_libvirt_element(node: &Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().namespace().is_none() && node.tag_name().name() == name
 }
 

@@ -5,7 +5,7 @@ use pinfold_model::{
     CellRequest, CpuSet, MemoryRequest, PuId, SmtRequest, Topology, VcpuCount, VmRequest,
 };
 
-use super::{Board, Cell, Domain, Located, Memnode};
+use super::{Cell, Domain, Located, Memnode, TopologyLevels};
 use crate::cores::capacity::{Demand, excesses, sizes_are_known, with_cpus};
 use crate::placement::cells as guest_cells;
 
@@ -42,8 +42,10 @@ impl Domain {
             cells.clear();
         }
         let smt = match self.board {
-            Board::WithoutThreads => SmtRequest::Hidden,
-            Board::X86 | Board::Other | Board::WithoutCpu => SmtRequest::Auto,
+            TopologyLevels::WithoutThreads => SmtRequest::Hidden,
+            TopologyLevels::X86 | TopologyLevels::Other | TopologyLevels::WithoutCpu => {
+                SmtRequest::Auto
+            }
         };
         VmRequest {
             iothreads: self.iothreads.iter().map(|number| format!("iothread{number}")).collect(),

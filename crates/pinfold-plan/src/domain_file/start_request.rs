@@ -10,7 +10,7 @@
 
 use roxmltree::Node;
 
-use super::{DomainError, error_at, is, parse};
+use super::{DomainError, error_at, is_libvirt_element, parse};
 use crate::strategies::definition::NAMESPACE;
 
 const NAME: &str = "placement";
@@ -24,7 +24,7 @@ const FORM: &str = "write <placement xmlns='urn:pinfold:placement' strategy='…
 
 /// What the metadata say, as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StartRequest {
+pub struct PlacementMetadata {
     /// The strategy, if given.
     pub strategy: Option<String>,
     /// Which cores are used first, if given.
@@ -35,7 +35,7 @@ pub struct StartRequest {
     pub line: u32,
 }
 
-impl StartRequest {
+impl PlacementMetadata {
     /// The attributes of the element.
     pub const ATTRIBUTES: [&str; 3] = [STRATEGY, PREFER, EMULATOR];
 
@@ -46,7 +46,10 @@ impl StartRequest {
     /// attribute in Pinfold's namespace, content.
     pub fn read(xml: &str) -> Result<Option<Self>, DomainError> {
         let document = parse(xml)?;
-        let metadata = document.root_element().children().filter(|child| is(child, "metadata"));
+        let metadata = document
+            .root_element()
+            .children()
+            .filter(|child| is_libvirt_element(child, "metadata"));
         let own = metadata
             .flat_map(|metadata| metadata.children())
             .filter(|child| child.tag_name().namespace() == Some(NAMESPACE));
@@ -68,8 +71,9 @@ impl StartRequest {
     }
 }
 
-fn request(element: Node<'_, '_>) -> Result<StartRequest, DomainError> {
-    let strange = element.attributes().find(|one| !StartRequest::ATTRIBUTES.contains(&one.name()));
+fn request(element: Node<'_, '_>) -> Result<PlacementMetadata, DomainError> {
+    let strange =
+        element.attributes().find(|one| !PlacementMetadata::ATTRIBUTES.contains(&one.name()));
     if let Some(strange) = strange {
         let text = format!("<placement> of Pinfold has no attribute {:?}", strange.name());
         return Err(faulty(element, text));
@@ -77,7 +81,7 @@ fn request(element: Node<'_, '_>) -> Result<StartRequest, DomainError> {
     if let Some(child) = element.children().find(Node::is_element) {
         return Err(faulty(child, "<placement> of Pinfold has no content".to_owned()));
     }
-    Ok(StartRequest {
+    Ok(PlacementMetadata {
         strategy: value_of(STRATEGY, element),
         prefer: value_of(PREFER, element),
         emulator: value_of(EMULATOR, element),
@@ -107,7 +111,7 @@ mod tests {
         assert_eq!(all.emulator.as_deref(), Some("apart"));
         assert_eq!(all.line, 2);
         let empty = read("<placement xmlns='urn:pinfold:placement'/>").unwrap();
-        assert_eq!(empty, Some(StartRequest { line: 2, ..StartRequest::default() }));
+        assert_eq!(empty, Some(PlacementMetadata { line: 2, ..PlacementMetadata::default() }));
         for nothing in [
             "",
             "<placement xmlns='urn:other' strategy='x'/>",
@@ -141,7 +145,7 @@ mod tests {
         }
     }
 
-    fn read(metadata: &str) -> Result<Option<StartRequest>, DomainError> {
-        StartRequest::read(&format!("<domain><metadata>\n{metadata}</metadata></domain>"))
+    fn read(metadata: &str) -> Result<Option<PlacementMetadata>, DomainError> {
+        PlacementMetadata::read(&format!("<domain><metadata>\n{metadata}</metadata></domain>"))
     }
 }

@@ -4,11 +4,11 @@
 //! schedules badly. So the topology contains only what matches the pins. If no uniform topology
 //! matches, it has fewer levels, and a finding reports this.
 
-use pinfold_model::text::agree;
+use pinfold_model::text::select_verb;
 use pinfold_model::{CoreId, CoreKind, CpuSet, Finding, GuestTopology, PackageId, PuId, Topology};
 
+use crate::cores::alternatives::{PlacementOptions, severity};
 use crate::cores::available::AvailableCpus;
-use crate::cores::avoidable::{Choice, severity};
 
 /// SMT siblings in the guest topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,8 @@ pub(crate) fn matching(
     smt: GuestSmt,
 ) -> (GuestTopology, Vec<Finding>) {
     let mut findings = Vec::new();
-    let choice = Choice { index: available.index(), usable: &available.usable, vcpus: pins.len() };
+    let choice =
+        PlacementOptions { index: available.index(), usable: &available.usable, vcpus: pins.len() };
     let pus: &CpuSet = &pins.iter().copied().collect();
     let cores = runs(available, pins);
     if repeats(pins) {
@@ -140,7 +141,7 @@ fn finding_of(subject: &str, text: String, avoidable: bool) -> Finding {
 fn hidden_by_sharing(
     available: &AvailableCpus<'_>,
     pus: &CpuSet,
-    choice: &Choice<'_>,
+    choice: &PlacementOptions<'_>,
 ) -> Option<Finding> {
     pus.iter().any(|pu| !available.siblings(pu).is_disjoint(pus)).then(|| {
         let text = "siblings have vCPUs, but the guest sees one thread per core, because vCPUs \
@@ -149,7 +150,7 @@ fn hidden_by_sharing(
     })
 }
 
-fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
+fn uneven(cores: &[Run], pus: &CpuSet, choice: &PlacementOptions<'_>) -> Finding {
     let vcpus = choice.vcpus;
     let widest = cores.iter().map(|run| run.pins).max().unwrap_or(1);
     let partial: Vec<String> =
@@ -169,7 +170,7 @@ fn uneven(cores: &[Run], pus: &CpuSet, choice: &Choice<'_>) -> Finding {
     )
 }
 
-fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
+fn mixed_kinds(cores: &[Run], choice: &PlacementOptions<'_>) -> Option<Finding> {
     let fastest = cores.iter().map(|run| run.kind).min()?;
     let slower: usize = cores.iter().filter(|run| run.kind != fastest).map(|run| run.pins).sum();
     let all: usize = cores.iter().map(|run| run.pins).sum();
@@ -177,7 +178,7 @@ fn mixed_kinds(cores: &[Run], choice: &Choice<'_>) -> Option<Finding> {
         let text = format!(
             "{slower} of {all} vCPUs {} on slower cores than the others, which no guest topology \
              can express: the guest assumes that all its CPUs are equally fast",
-            agree(slower, "lies", "lie")
+            select_verb(slower, "lies", "lie")
         );
         finding_of("core kinds", text, choice.of_one_kind())
     })

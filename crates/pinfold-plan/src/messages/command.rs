@@ -1,7 +1,7 @@
 //! Commands for hints, with all options of the request, so that the user can run them unchanged.
 
 use pinfold_model::{
-    Command, Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, PinRequest, Plan,
+    Command, Device, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, PinRequest, Plan,
     Policy, PolicyRequest, Preference, Request, Role, RoleKind, SmtRequest, Source, ThreadPlan,
     Topology, VcpuCount, VmRequest, VnodeKind, VnodePlan, VnodeRequest, Work,
 };
@@ -25,7 +25,10 @@ pub fn hint(strategy: &str, topology: &Topology, request: &Request) -> String {
 
 /// `pinfold plan …` for this request under this strategy, on the machine of this topology.
 pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> String {
-    on(&under(&of_vnodes(strategy, &request.vnodes), request), topology)
+    add_topology_option(
+        &add_request_options(&of_vnodes(strategy, &request.vnodes), request),
+        topology,
+    )
 }
 
 /// The command without the conditions.
@@ -63,7 +66,7 @@ fn say(option: &str, value: String, words: &mut Vec<String>) {
 }
 
 /// Adds the option that names the machine of this topology, unless it is this machine.
-pub fn on(command: &str, topology: &Topology) -> String {
+pub fn add_topology_option(command: &str, topology: &Topology) -> String {
     match &topology.source {
         Source::Live => command.to_owned(),
         Source::Captured(input) | Source::Synthetic(input) => {
@@ -74,7 +77,7 @@ pub fn on(command: &str, topology: &Topology) -> String {
 
 /// Adds the options for the conditions of this request: CPUs to avoid or keep free, isolation and
 /// preference.
-pub fn under(command: &str, request: &Request) -> String {
+pub fn add_request_options(command: &str, request: &Request) -> String {
     let Request { vnodes: _, avoid, isolation, free, interrupts, emulator, prefer, load: _ } =
         request;
     let mut words = vec![command.to_owned()];
@@ -86,9 +89,9 @@ pub fn under(command: &str, request: &Request) -> String {
     }
     match free {
         None => {}
-        Some(Free::Pus(count)) => say("--free", count.to_string(), &mut words),
-        Some(Free::Percent(percent)) => say("--free", format!("{percent}%"), &mut words),
-        Some(Free::These(pus)) => say("--host-cpus", pus.to_string(), &mut words),
+        Some(FreeCpus::Pus(count)) => say("--free", count.to_string(), &mut words),
+        Some(FreeCpus::Percent(percent)) => say("--free", format!("{percent}%"), &mut words),
+        Some(FreeCpus::These(pus)) => say("--host-cpus", pus.to_string(), &mut words),
     }
     interrupts.iter().for_each(|device| say("--interrupts", device_word(device), &mut words));
     if *emulator != EmulatorRequest::Usual {
@@ -130,14 +133,14 @@ pub fn plan_command(plan: &Plan, vcpus: Option<u32>) -> String {
 }
 
 /// The command that plans the same with isolation under this strategy, in an output format.
-pub fn isolating(plan: &Plan, topology: &Topology, strategy: &str, format: &str) -> String {
+pub fn isolation_command(plan: &Plan, topology: &Topology, strategy: &str, format: &str) -> String {
     let command =
-        format!("{} --isolate host --emit {format}", of_vnodes(strategy, &asked_of(plan)));
-    on(&command, topology)
+        format!("{} --isolate host --emit {format}", of_vnodes(strategy, &requests_of_plan(plan)));
+    add_topology_option(&command, topology)
 }
 
 /// The requests for the vnodes of a plan, as far as the plan contains them.
-pub fn asked_of(plan: &Plan) -> Vec<VnodeRequest> {
+pub fn requests_of_plan(plan: &Plan) -> Vec<VnodeRequest> {
     plan.vnodes.iter().map(|vnode| vnode_request(vnode, None)).collect()
 }
 

@@ -12,13 +12,13 @@ use pinfold_model::{
     VnodeKind, VnodePlan,
 };
 
-use crate::analysis::fit::{Fit, fit};
+use crate::analysis::host_match::{HostMatch, fit};
 use crate::analysis::placement::TopologySpan;
 use crate::cores::available::Index;
 use crate::error::size;
 use crate::layout::Layout;
+use crate::messages::core_map::picture;
 use crate::messages::group_words::of_groups;
-use crate::messages::picture::picture;
 use crate::messages::rows::{CommonProperty, Row, rows};
 use crate::messages::sheet::Sheet;
 use crate::strategies::pins_nothing;
@@ -126,7 +126,7 @@ pub fn explain(plan: &Plan, topology: &Topology, columns: usize) -> String {
     paid.extend(lines(&|vnode| in_words_of(vnode, costs(plan, vnode, topology, &on(vnode)))));
     section(&mut text, "What it costs", paid);
     let mut findings: Vec<String> = Vec::new();
-    if matches!(fit(plan, topology), Fit::Other(_)) {
+    if matches!(fit(plan, topology), HostMatch::Other(_)) {
         findings.push(format!(
             "warning: the plan was made for the host {}, this is {}",
             plan.fingerprint, topology.fingerprint
@@ -171,7 +171,7 @@ fn summary(plan: &Plan, vnode: &VnodePlan) -> String {
     let what = match vnode.kind {
         VnodeKind::VirtualMachine => {
             // Where there is one CPU only, all threads are on it without a pin.
-            let by_hand = vnode.vcpus().any(|thread| thread.is_by_hand());
+            let by_hand = vnode.vcpus().any(|thread| thread.is_manual());
             let pins = !pins_nothing(&plan.strategy) || by_hand;
             let pinned = pins && vnode.vcpus().all(|thread| thread.pus.len() == 1);
             let how = if pinned { "pinned to" } else { "floating over" };

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 
 use pinfold_model::text::count_noun;
 use pinfold_model::{
-    CpuSet, Finding, Free, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology, VcpuCount,
-    VmRequest, Work,
+    CpuSet, Finding, FreeCpus, MemoryRequest, Plan, Request, Severity, SmtRequest, Topology,
+    VcpuCount, VmRequest, Work,
 };
 
 use crate::analysis::placement::is_cost;
@@ -59,15 +59,15 @@ impl RequestAlternatives<'_> {
         let subject = finding.subject.as_str();
         match subject {
             "shared cores" => self
-                .by("multi-vm", subject)
+                .is_plannable_by_other("multi-vm", subject)
                 .then(|| "multi-vm gives each virtual machine cores of its own".to_owned()),
             "emulator" if finding.severity > Severity::Note => self
-                .by("balanced", subject)
+                .is_plannable_by_other("balanced", subject)
                 .then(|| "`-s balanced` runs them with the host's tasks".to_owned()),
             "boot CPU" => self.host_on_boot_core(plan),
             "oversubscription" | "core kinds" | "NUMA" | "guest topology" => {
                 let vm = self.machine()?;
-                let now = narrow(plan.single().ok()?.vcpus().count());
+                let now = narrow(plan.single_vnode().ok()?.vcpus().count());
                 match subject {
                     "guest topology" => self.whole_cores(vm, now, subject),
                     _ => self.fewer(plan, vm, now, subject),
@@ -83,7 +83,7 @@ impl RequestAlternatives<'_> {
         let available = available(self.topology, self.request).ok()?;
         let boot = self.topology.online().first()?;
         let core = available.siblings(boot).union(&CpuSet::single(boot));
-        let request = Request { free: Some(Free::These(core.clone())), ..self.request.clone() };
+        let request = Request { free: Some(FreeCpus::These(core.clone())), ..self.request.clone() };
         let other = self.try_strategy(self.strategy, &request)?;
         let parts = |plan: &Plan| -> Vec<BTreeSet<Option<u32>>> {
             plan.vnodes
@@ -115,7 +115,7 @@ impl RequestAlternatives<'_> {
         let fewer = counts.into_iter().rev().filter(|count| (1..now).contains(count));
         let fewer = fewer.take(MOST_TRIED);
         let mut with = fewer.map(|count| (count, self.with_vcpus(vm, count)));
-        if let Some((count, _)) = with.find(|(_, request)| self.goes(subject, request)) {
+        if let Some((count, _)) = with.find(|(_, request)| self.is_plannable(subject, request)) {
             return Some(format!("request at most {}", count_noun(count as usize, "vCPU")));
         }
         let memory = self.request.vnodes.first()?.memory.filter(|_| subject == "NUMA")?;
@@ -123,7 +123,7 @@ impl RequestAlternatives<'_> {
         let mut less = self.request.clone();
         let most = whole_mib(most);
         less.vnodes.first_mut()?.memory = Some(MemoryRequest { bytes: most, ..memory });
-        (most < memory.bytes && self.goes(subject, &less))
+        (most < memory.bytes && self.is_plannable(subject, &less))
             .then(|| format!("request at most {} of memory", size(most)))
     }
 
@@ -164,7 +164,8 @@ impl RequestAlternatives<'_> {
                 .into_iter()
                 .flatten()
                 .filter(|count: &u32| {
-                    (1..=most).contains(count) && self.goes(subject, &self.with_vcpus(vm, *count))
+                    (1..=most).contains(count)
+                        && self.is_plannable(subject, &self.with_vcpus(vm, *count))
                 })
                 .collect();
             match found.as_slice() {
@@ -173,7 +174,8 @@ impl RequestAlternatives<'_> {
                 [fewer, more, ..] => return Some(format!("request {fewer} or {more} vCPUs")),
             }
         }
-        let alone = vm.smt != SmtRequest::Shown && self.by("low-latency", subject);
+        let alone =
+            vm.smt != SmtRequest::Shown && self.is_plannable_by_other("low-latency", subject);
         alone.then(|| "low-latency gives each vCPU a core of its own".to_owned())
     }
 
@@ -186,12 +188,12 @@ impl RequestAlternatives<'_> {
     }
 
     /// True if the same strategy has a plan for a request without such a finding, and none worse.
-    fn goes(&self, subject: &str, request: &Request) -> bool {
+    fn is_plannable(&self, subject: &str, request: &Request) -> bool {
         self.is_better(subject, self.try_strategy(self.strategy, request))
     }
 
     /// True if another strategy has a plan for the request without such a finding, and none worse.
-    fn by(&self, strategy: &str, subject: &str) -> bool {
+    fn is_plannable_by_other(&self, strategy: &str, subject: &str) -> bool {
         let known = strategies().iter().find(|known| known.name == strategy);
         let known = known.filter(|known| known.name != self.strategy.name);
         self.is_better(subject, known.and_then(|known| self.try_strategy(known, self.request)))
@@ -200,7 +202,7 @@ impl RequestAlternatives<'_> {
     /// What a strategy that is named gives for a request.
     fn try_strategy(&self, strategy: &Strategy, request: &Request) -> Option<Plan> {
         let mut plan = make_plan(strategy, self.topology, request).ok()?;
-        definition::settle(&mut plan, strategy.name, request);
+        definition::downgrade_requested_costs(&mut plan, strategy.name, request);
         Some(plan)
     }
 

@@ -6,9 +6,9 @@
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Finding, Free, GuestTopology, IsolationScope, MAX_VCPUS, MemoryPlan,
-    Plan, Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount, VnodeKind,
-    VnodePlan, VnodeRequest, Work,
+    CpuSet, EmulatorRequest, Finding, FreeCpus, GuestTopology, IsolationScope, MAX_VCPUS,
+    MemoryPlan, Plan, Request, Role, RoleClass, SmtRequest, Speed, ThreadPlan, Topology, VcpuCount,
+    VnodeKind, VnodePlan, VnodeRequest, Work,
 };
 
 use crate::analysis::locality;
@@ -18,7 +18,7 @@ use crate::cores::request_check;
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::{GuestSmt, flat, matching};
-use crate::placement::pins::{self, ByHand};
+use crate::placement::pins::{self, ManualPins};
 use crate::placement::rules::Rules;
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::{narrow, node_list, verb};
@@ -56,7 +56,7 @@ pub(crate) struct PlanBuilder<'a> {
     vnodes: Vec<Option<VnodePlan>>,
     findings: Vec<Finding>,
     later: Vec<DeferredFinding<'a>>,
-    by_hand: ByHand,
+    by_hand: ManualPins,
 }
 
 /// A finding that is computed from the plan after the pins by hand.
@@ -112,7 +112,7 @@ impl<'a> PlanBuilder<'a> {
             vnodes,
             findings: Vec::new(),
             later: Vec::new(),
-            by_hand: ByHand::default(),
+            by_hand: ManualPins::default(),
         };
         if !available.avoided_in_vain.is_empty() {
             builder.finding(Finding::note(
@@ -237,7 +237,7 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// [`PlanError::Pin`] if a pin by hand is not possible, [`PlanError::GuestSmt`] if the request
     /// wants siblings that the pins do not have.
-    pub fn close(
+    pub fn finish_vnode(
         &mut self,
         mut vnode_builder: VnodeBuilder<'a>,
         smt: GuestSmt,
@@ -252,7 +252,7 @@ impl<'a> PlanBuilder<'a> {
     ///
     /// # Errors
     /// As [`PlanBuilder::close`].
-    pub fn close_as(
+    pub fn finish_vnode_with(
         &mut self,
         mut vnode_builder: VnodeBuilder<'a>,
         guest: GuestTopology,
@@ -312,7 +312,7 @@ impl<'a> PlanBuilder<'a> {
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
         };
         let mut threads = vnode_builder.into_threads();
-        threads.iter_mut().for_each(|thread| self.mind_isolation(thread));
+        threads.iter_mut().for_each(|thread| self.adjust_for_isolation(thread));
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
         // A strategy binds the memory to its node, but pins by hand may be elsewhere.
         let node = node.filter(|node| locality::all_on(self.available, &threads, *node));
@@ -327,7 +327,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// Adds the reason for a vCPU on an isolated CPU. Moves helper roles off several isolated CPUs:
     /// each role has several threads, and the kernel does not balance threads over isolated CPUs.
-    fn mind_isolation(&self, thread: &mut ThreadPlan) {
+    fn adjust_for_isolation(&self, thread: &mut ThreadPlan) {
         match thread.role.kind().class {
             RoleClass::Vcpu if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
             RoleClass::Vcpu => {
@@ -364,7 +364,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Adds a finding that depends on the final CPUs of threads, which pins by hand may change.
-    pub fn later(&mut self, finding: impl FnOnce(&PlacedPlan<'_>) -> Option<Finding> + 'a) {
+    pub fn defer_finding(&mut self, finding: impl FnOnce(&PlacedPlan<'_>) -> Option<Finding> + 'a) {
         self.later.push(Box::new(finding));
     }
 
@@ -398,7 +398,7 @@ impl<'a> PlanBuilder<'a> {
     ///
     /// # Errors
     /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its CPUs.
-    pub fn isolating(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
+    pub fn finish_isolated(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
         let vnodes = self.vnodes();
         let isolates = self.request.isolation != IsolationScope::None;
         let reserve = if self.by_hand.names.is_empty() {
@@ -462,7 +462,7 @@ impl<'a> PlanBuilder<'a> {
         self.findings.extend(locality::short_of_free_memory(self.available.topology, &vnodes));
         let common = pin_analysis::findings(self.available, &vnodes);
         self.findings.extend(common);
-        let short = pin_analysis::short(self.available, self.request, &vnodes);
+        let short = pin_analysis::find_cpu_shortage(self.available, self.request, &vnodes);
         self.findings.extend(short);
         let far = locality::far_devices(self.available, self.request, &vnodes)?;
         self.findings.extend(far);
@@ -526,13 +526,13 @@ pub(crate) fn available<'a>(
 ///
 /// # Errors
 /// As [`available`].
-pub(crate) fn ground_beside<'a>(
+pub(crate) fn select_available_cpus<'a>(
     topology: &'a Topology,
     request: &Request,
     count: Count,
 ) -> Result<AvailableCpus<'a>, PlanError> {
     let usual = available(topology, request)?;
-    if !matches!(request.free, Some(Free::Pus(_) | Free::Percent(_))) {
+    if !matches!(request.free, Some(FreeCpus::Pus(_) | FreeCpus::Percent(_))) {
         return Ok(usual);
     }
     let largest = request_check::largest(request);

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CellRequest, CpuSet, Finding, Free, GuestTopology, IsolationScope, MemoryPlan, MemoryRequest,
-    NodeId, PackageId, PinRequest, Plan, Policy, PuId, Request, Role, SmtRequest, ThreadPlan,
-    Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
+    CellRequest, CpuSet, Finding, FreeCpus, GuestTopology, IsolationScope, MemoryPlan,
+    MemoryRequest, NodeId, PackageId, PinRequest, Plan, Policy, PuId, Request, Role, SmtRequest,
+    ThreadPlan, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
 };
 
 use crate::analysis::locality::check_memory;
@@ -454,12 +454,12 @@ fn share(topology: &Topology, request: &Request, merged: &mut Plan) {
 
 /// The CPUs that each part keeps free: a percentage is of the whole host, not of what is left of
 /// it.
-pub(crate) fn free_of_part(topology: &Topology, request: &Request) -> Option<Free> {
+pub(crate) fn free_of_part(topology: &Topology, request: &Request) -> Option<FreeCpus> {
     let allowed = topology.allowed.intersection(&topology.online()).difference(&request.avoid);
     match request.free {
-        Some(Free::Percent(percent)) => {
+        Some(FreeCpus::Percent(percent)) => {
             let count = (allowed.len() * percent as usize).div_ceil(100);
-            Some(Free::Pus(u32::try_from(count).unwrap_or(u32::MAX)))
+            Some(FreeCpus::Pus(u32::try_from(count).unwrap_or(u32::MAX)))
         }
         _ => request.free.clone(),
     }

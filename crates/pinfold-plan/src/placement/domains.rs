@@ -16,7 +16,7 @@ use pinfold_model::{
 
 use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
-use crate::cores::home::{self, HomeKind};
+use crate::cores::emulator_cpus::{self, HomeKind};
 use crate::cores::host_share::HostShare;
 use crate::cores::request_check::{nodes_of, noun, pinned_of, placed_noun};
 use crate::cores::select::{Count, Pool};
@@ -183,8 +183,8 @@ pub(crate) fn plan_inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<P
     let exclusive = write(&mut builder, kind, &domains, &homes, &host)?;
     let reason = builder.available.host_reason(&host, &exclusive);
     let (topology, request, noun) = (builder.available.topology, builder.request, kind.noun);
-    builder.later(move |ended| idle(topology, request, noun, ended));
-    builder.isolating(Reserve { exclusive, reason })
+    builder.defer_finding(move |ended| idle(topology, request, noun, ended));
+    builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 /// The finding about CPUs that nothing may use: those of an exclusive domain without a thread of
@@ -444,7 +444,7 @@ fn write(
         } else {
             emulator(&mut vnode_builder, domain, carried, weak, &outside);
         }
-        builder.close(vnode_builder, GuestSmt::Mirror)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::Mirror)?;
     }
     Ok(exclusive)
 }
@@ -457,7 +457,7 @@ fn emulator(
     domain: &Domain,
     carried: &CpuSet,
     weak: CpuSet,
-    outside: &home::EmulatorCpus,
+    outside: &emulator_cpus::EmulatorCpus,
 ) {
     let rest = domain.pus.difference(carried);
     let cores = domain.cores.iter().map(AvailableCore::set);

@@ -32,7 +32,7 @@ impl ExclusiveCores<'_> {
 }
 
 /// Cores for all vnodes of a request.
-pub(crate) struct Enclosures<'g> {
+pub(crate) struct CoreAssignment<'g> {
     /// The vnodes in the request's order.
     pub vnodes: Vec<ExclusiveCores<'g>>,
     /// All CPUs of all their cores.
@@ -41,7 +41,7 @@ pub(crate) struct Enclosures<'g> {
     pub choice: bool,
 }
 
-impl Enclosures<'_> {
+impl CoreAssignment<'_> {
     /// Reserves all their CPUs for the vnodes.
     pub fn reserve(&self, available: &AvailableCpus<'_>, host: &HostShare) -> Reserve {
         Reserve { exclusive: self.all.clone(), reason: available.host_reason(host, &self.all) }
@@ -73,11 +73,11 @@ pub(crate) struct Terms<'a> {
 ///
 /// # Errors
 /// As [`PlanBuilder::counts`]; [`PlanError::NoRoom`] if there are too few whole cores.
-pub(crate) fn enclose<'g>(
+pub(crate) fn assign_cores<'g>(
     builder: &PlanBuilder<'_>,
     candidates: &'g [AvailableCore],
     terms: Terms<'_>,
-) -> Result<Enclosures<'g>, PlanError> {
+) -> Result<CoreAssignment<'g>, PlanError> {
     let mut pool = Pool::new(candidates, terms.count, terms.host);
     let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
     let auto = if terms.auto_is_all { pool.remaining() } else { auto };
@@ -116,7 +116,7 @@ pub(crate) fn enclose<'g>(
         }
     }
     let vnodes = vnodes.into_iter().flatten().collect();
-    Ok(Enclosures { vnodes, all, choice: used < candidates.len() })
+    Ok(CoreAssignment { vnodes, all, choice: used < candidates.len() })
 }
 
 /// A vnode by its index in the request, and its number of vCPUs.

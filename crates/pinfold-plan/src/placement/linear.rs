@@ -36,7 +36,10 @@ pub(crate) struct Line<'a> {
 ///
 /// # Errors
 /// As [`PlanBuilder::counts`].
-pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<(), PlanError> {
+pub(crate) fn place_in_order(
+    builder: &mut PlanBuilder<'_>,
+    line: &Line<'_>,
+) -> Result<(), PlanError> {
     let counts = builder.counts(Limits::wrapping(line.order.len()))?;
     let available = builder.available;
     let order = if line.stays_on_one_kind {
@@ -93,7 +96,7 @@ pub(crate) fn along(builder: &mut PlanBuilder<'_>, line: &Line<'_>) -> Result<()
                 )
             }),
         }
-        builder.close(vnode_builder, line.smt)?;
+        builder.finish_vnode(vnode_builder, line.smt)?;
     }
     Ok(())
 }

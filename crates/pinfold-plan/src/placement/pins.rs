@@ -8,7 +8,7 @@
 
 use pinfold_model::text::pus_text;
 use pinfold_model::{
-    CpuSet, Free, IsolationScope, PinRequest, Plan, PuId, Request, Role, RoleKind, ThreadPlan,
+    CpuSet, FreeCpus, IsolationScope, PinRequest, Plan, PuId, Request, Role, RoleKind, ThreadPlan,
     Topology, VnodePlan, VnodeRequest, Work,
 };
 
@@ -20,7 +20,7 @@ use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 
 /// Changes by pins by hand, over all vnodes.
 #[derive(Default)]
-pub(crate) struct ByHand {
+pub(crate) struct ManualPins {
     /// The strategy's CPUs of the vCPUs and tasks that are pinned by hand.
     before: CpuSet,
     /// The present CPUs of these vCPUs and tasks.
@@ -66,7 +66,7 @@ pub(crate) fn vcpus(
     available: &AvailableCpus<'_>,
     request: &Request,
     vnode_builder: &mut VnodeBuilder<'_>,
-    by_hand: &mut ByHand,
+    by_hand: &mut ManualPins,
 ) -> Result<bool, PlanError> {
     let asked = vnode_builder.asked;
     if asked.pins.is_empty() {
@@ -147,7 +147,7 @@ fn emulator(vnode_builder: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) 
 pub(crate) fn helpers(
     pin_requests: &[PinRequest],
     threads: &mut Vec<ThreadPlan>,
-    by_hand: &mut ByHand,
+    by_hand: &mut ManualPins,
 ) {
     for thread in &mut *threads {
         if pin_helper(pin_requests, thread) {
@@ -260,7 +260,7 @@ fn absent(topology: &Topology, pus: &CpuSet) -> Result<(), String> {
 pub(crate) fn reserve(
     available: &AvailableCpus<'_>,
     request: &Request,
-    by_hand: &ByHand,
+    by_hand: &ManualPins,
     vnodes: &[VnodePlan],
     reserve: Reserve,
 ) -> Result<Reserve, PlanError> {
@@ -287,7 +287,7 @@ pub(crate) fn reserve(
     if !available.hostable.is_subset(&whole) {
         named = whole;
     }
-    if let Some(Free::These(host)) = &request.free {
+    if let Some(FreeCpus::These(host)) = &request.free {
         named.add(&by_hand.helpers.difference(host));
     }
     let housekeeping = available.hostable.difference(&named);

@@ -4,8 +4,8 @@
 //! frequencies become shares of each CPU's maximum, methods that set frequencies must agree within
 //! a frequency domain, and real-time burners must not use the last CPU of the host's own tasks.
 
-use pinfold_model::text::agree;
 use pinfold_model::text::pus_text;
+use pinfold_model::text::select_verb;
 use pinfold_model::{
     CpuSet, Device, EmulatedVnode, EmulationPlan, Finding, IsolationScope, MemoryPlan, Method,
     NodeId, NumaNode, Plan, Platform, PlatformVnode, PuId, Request, Speed, SpeedRequest, Topology,
@@ -244,7 +244,7 @@ fn node<'t>(
         None if topology.nodes.is_empty() => refused("this host reports no nodes".to_owned()),
         None => {
             let all: Vec<String> = topology.nodes.iter().map(|node| node.id.to_string()).collect();
-            let nodes = agree(all.len(), "node", "nodes");
+            let nodes = select_verb(all.len(), "node", "nodes");
             refused(format!("this host has the {nodes} {}", all.join(", ")))
         }
     }

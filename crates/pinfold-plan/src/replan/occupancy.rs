@@ -9,7 +9,7 @@ use pinfold_model::{
 };
 
 use super::{DEGRADED, Move, Placements, Replan, ReplanError};
-use crate::analysis::fit;
+use crate::analysis::host_match;
 use crate::cores::available::Index;
 use crate::guest::topology::flat;
 use crate::strategies::{StrategyKind, gives_own_cores, kind_of};
@@ -611,7 +611,7 @@ impl<'a> Occupancy<'a> {
             let plan = &mut self.plans[position];
             plan.fingerprint.clone_from(&self.topology.fingerprint);
             if has_new_cpus.contains(&position) {
-                plan.cpus = Some(fit::record_cpus(plan, self.topology));
+                plan.cpus = Some(host_match::record_cpus(plan, self.topology));
             }
         }
         if self.may_be_degraded {

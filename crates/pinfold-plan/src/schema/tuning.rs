@@ -80,7 +80,7 @@ impl Json {
                     (Values::Name(_), _) => Value::Name(text),
                     (_, Some(word)) => Value::Word(word),
                     (Values::Words(_), None) => {
-                        let names = tunable.values.form().replace('|', ", ");
+                        let names = tunable.values.syntax().replace('|', ", ");
                         let why = format!("{text:?} is not one of {names}");
                         return Err(SchemaError::Field { field, why });
                     }

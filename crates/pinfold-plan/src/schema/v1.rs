@@ -1,7 +1,7 @@
 //! The document of a plan, field by field as in the file; its parts are serialised by the model.
 
 use pinfold_model::{
-    CpuSet, Finding, IrqPlan, IsolationScope, Plan, PlannedCpus, TaskId, VnodePlan, serial,
+    CpuSet, Finding, IrqPlan, IsolationScope, Plan, PlannedCpus, TaskId, VnodePlan, serde_formats,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +12,13 @@ use super::{FORMAT, SchemaError};
 #[serde(deny_unknown_fields)]
 pub(super) struct PlanV1 {
     format: String,
-    #[serde(deserialize_with = "serial::plain")]
+    #[serde(deserialize_with = "serde_formats::plain")]
     strategy: String,
-    #[serde(deserialize_with = "serial::plain")]
+    #[serde(deserialize_with = "serde_formats::plain")]
     fingerprint: String,
     vnodes: Vec<VnodePlan>,
     housekeeping_pus: CpuSet,
-    #[serde(deserialize_with = "serial::line")]
+    #[serde(deserialize_with = "serde_formats::line")]
     housekeeping_reason: String,
     exclusive_pus: CpuSet,
     isolation: IsolationScope,
@@ -26,7 +26,7 @@ pub(super) struct PlanV1 {
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     avoid_pus: CpuSet,
     /// Missing if the owner moved no thread, and in plans of earlier versions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serial::masks")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "serde_formats::masks")]
     moved: Vec<(TaskId, CpuSet)>,
     irqs: Vec<IrqPlan>,
     /// Missing if the plan sets no tunable of the host.

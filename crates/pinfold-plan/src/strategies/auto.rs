@@ -19,7 +19,7 @@ use pinfold_model::{
 };
 
 use super::{
-    Strategy, StrategyKind, Turns, balanced, divide, in_turn, l3_exclusive, low_latency,
+    Strategy, StrategyKind, TrialOrder, balanced, divide, in_turn, l3_exclusive, low_latency,
     max_performance, node_shared, none, numa_exclusive, vnodes,
 };
 use crate::analysis::placement as pin_analysis;
@@ -43,7 +43,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns { again: Some(3), check: Some(0), ..Turns::NONE },
+    turns: TrialOrder { again: Some(3), check: Some(0), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };
@@ -163,7 +163,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             Err(error) => return Err(error),
         };
         // A group that requests more cores than exist is refused, with the error of the first rule.
-        if pin_analysis::is_short(&plan) && refusal.is_some() {
+        if pin_analysis::has_too_few_cpus(&plan) && refusal.is_some() {
             short = short.or_else(|| refusal.clone());
             continue;
         }

@@ -22,17 +22,17 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, EmulatorRequest, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns, low_latency_rt};
+use super::{Strategy, StrategyKind, TrialOrder, low_latency_rt};
 use crate::analysis::validate::faults;
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
-use crate::cores::home::EmulatorCpus;
+use crate::cores::emulator_cpus::EmulatorCpus;
 use crate::cores::host_share::HostShare;
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
-use crate::placement::builder::{PlacedPlan, PlanBuilder, ground_beside};
-use crate::placement::exclusive_cores::{Spread, Terms, enclose, host_beside};
+use crate::placement::builder::{PlacedPlan, PlanBuilder, select_available_cpus};
+use crate::placement::exclusive_cores::{Spread, Terms, assign_cores, host_beside};
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
@@ -48,7 +48,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: true,
         isolated: Isolated::Preferred,
     },
-    turns: Turns {
+    turns: TrialOrder {
         fallback: Some(1),
         auto: Some(0),
         again: Some(1),
@@ -60,7 +60,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Threads)?;
+    let available = select_available_cpus(topology, request, Count::Threads)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Threads);
     let mut cores =
@@ -251,7 +251,7 @@ pub(super) fn all_threads(
         "each vCPU needs a CPU of its own, and {} with the host{also}",
         host.with_verb("stays", "stay")
     );
-    let enclosures = enclose(
+    let enclosures = assign_cores(
         &builder,
         &candidates,
         Terms {
@@ -272,11 +272,11 @@ pub(super) fn all_threads(
             vnode_builder.vcpu(CpuSet::single(pin), reason);
         }
         exclusive.add(&emulator(&mut vnode_builder, &exclusive_cores.pins, &enclosures.all)?);
-        builder.close(vnode_builder, GuestSmt::Mirror)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::Mirror)?;
     }
-    builder.later(|ended| smt(available, ended));
+    builder.defer_finding(|ended| smt(available, ended));
     let reason = available.host_reason(host, &exclusive);
-    builder.isolating(Reserve { exclusive, reason })
+    builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 fn vcpu_reason(

@@ -9,10 +9,10 @@ use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology};
 
 use super::balanced::{self, Cores};
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::select::Count;
 use crate::error::PlanError;
-use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::builder::{PlanBuilder, select_available_cpus};
 use crate::placement::exclusive_cores::host_beside;
 use crate::placement::rules::{Isolated, Rules};
 
@@ -28,13 +28,13 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: true,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Threads)?;
+    let available = select_available_cpus(topology, request, Count::Threads)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Threads);
     let cores = Cores { candidates: available.without(&host), host: &host, also: String::new() };

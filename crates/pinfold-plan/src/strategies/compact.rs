@@ -10,7 +10,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -29,7 +29,13 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { fallback: Some(3), auto: Some(6), check: Some(7), demo: Some(1), ..Turns::NONE },
+    turns: TrialOrder {
+        fallback: Some(3),
+        auto: Some(6),
+        check: Some(7),
+        demo: Some(1),
+        ..TrialOrder::NONE
+    },
     is_divided: false,
     plan,
 };
@@ -46,7 +52,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut builder, &line)?;
+    linear::place_in_order(&mut builder, &line)?;
     builder.finish_shared()
 }
 

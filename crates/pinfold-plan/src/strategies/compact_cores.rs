@@ -9,7 +9,7 @@
 
 use pinfold_model::{Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns, compact};
+use super::{Strategy, StrategyKind, TrialOrder, compact};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
@@ -27,7 +27,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { auto: Some(5), check: Some(6), demo: Some(2), ..Turns::NONE },
+    turns: TrialOrder { auto: Some(5), check: Some(6), demo: Some(2), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };
@@ -45,7 +45,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: None,
     };
-    linear::along(&mut builder, &line)?;
+    linear::place_in_order(&mut builder, &line)?;
     let mut plan = builder.finish_shared()?;
     let vcpus: usize = plan.vnodes.iter().map(|vnode| vnode.vcpus().count()).sum();
     if vcpus > order.len() && order.len() < available.usable.len() {

@@ -66,7 +66,7 @@ pub fn reason(strategy: &str) -> String {
 }
 
 /// Changes findings to notes if they are costs of the named strategy by definition.
-pub(crate) fn settle(plan: &mut Plan, strategy: &str, request: &Request) {
+pub(crate) fn downgrade_requested_costs(plan: &mut Plan, strategy: &str, request: &Request) {
     let by_hand = request.vnodes.iter().any(|vnode| !vnode.pins.is_empty());
     if by_hand {
         return;
@@ -99,13 +99,13 @@ fn static_name(name: &str) -> Option<&'static str> {
 
 /// The mark in a domain file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct StrategyRecord {
     strategy: &'static str,
     /// The CPUs of each vCPU, in order, then those of the emulator.
     pins: Vec<CpuSet>,
 }
 
-impl Mark {
+impl StrategyRecord {
     /// The mark for the domain file of one machine of a plan, if it needs one.
     pub fn new(plan: &Plan, vnode: &VnodePlan) -> Option<Self> {
         let pins = vnode.vcpus().chain(vnode.thread(&Role::Emulator));

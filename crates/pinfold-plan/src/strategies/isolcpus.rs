@@ -12,9 +12,9 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns, compact};
+use super::{Strategy, StrategyKind, TrialOrder, compact};
 use crate::cores::available::AvailableCpus;
-use crate::cores::boot::{self, keeping_off};
+use crate::cores::boot::{self, isolation_parameters};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
@@ -34,7 +34,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: false,
     plan,
 };
@@ -71,11 +71,11 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &compact::next,
         emulator: Some((&host.pus, emulator)),
     };
-    linear::along(&mut builder, &line)?;
+    linear::place_in_order(&mut builder, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
-    builder.later(|ended| not_at_boot(&available, ended.exclusive));
+    builder.defer_finding(|ended| not_at_boot(&available, ended.exclusive));
     let reason = available.host_reason(&host, &exclusive);
-    builder.isolating(Reserve { exclusive, reason })
+    builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 /// A finding about CPUs that were not isolated at boot, with the parameters that isolate all of
@@ -89,9 +89,9 @@ pub(super) fn not_at_boot(available: &AvailableCpus<'_>, exclusive: &CpuSet) -> 
         verb(&missing, "is", "are")
     );
     let all = exclusive.union(&boot::possible_siblings(exclusive, available.topology));
-    let mut line = keeping_off(&all);
+    let mut line = isolation_parameters(&all);
     line.push(format!("irqaffinity={}", available.hostable.difference(exclusive)));
-    let old = boot::in_place_of(&line, &available.topology.boot_parameters);
+    let old = boot::describe_replaced_parameters(&line, &available.topology.boot_parameters);
     let hint = format!("boot with {}{old}", line.join(" "));
     (!missing.is_empty()).then(|| Finding::note("isolcpus", text).with_hint(hint))
 }

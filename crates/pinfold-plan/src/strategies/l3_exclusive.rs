@@ -12,7 +12,7 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, available};
 use crate::placement::domains::{Kind, plan_inside};
@@ -29,7 +29,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns { auto: Some(3), check: Some(3), ..Turns::NONE },
+    turns: TrialOrder { auto: Some(3), check: Some(3), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };

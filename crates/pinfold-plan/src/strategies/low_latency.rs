@@ -13,16 +13,16 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
-use crate::cores::home::{EmulatorCpus, HomeKind};
+use crate::cores::emulator_cpus::{EmulatorCpus, HomeKind};
 use crate::cores::host_share::HostShare;
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
-use crate::placement::builder::{PlanBuilder, ground_beside};
-use crate::placement::exclusive_cores::{ExclusiveCores, Spread, Terms, enclose, host_beside};
+use crate::placement::builder::{PlanBuilder, select_available_cpus};
+use crate::placement::exclusive_cores::{ExclusiveCores, Spread, Terms, assign_cores, host_beside};
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::VnodeBuilder;
 
@@ -38,7 +38,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns {
+    turns: TrialOrder {
         fallback: Some(0),
         auto: Some(1),
         again: Some(0),
@@ -50,7 +50,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Cores)?;
+    let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Cores);
     one_per_core(builder, &host, None, Spread::Nodes)
@@ -70,7 +70,7 @@ pub(super) fn one_per_core(
         "each vCPU needs a core of its own, and {} with the host",
         host.with_verb("stays", "stay")
     );
-    let enclosures = enclose(
+    let enclosures = assign_cores(
         &builder,
         &candidates,
         Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
@@ -112,15 +112,15 @@ pub(super) fn one_per_core(
             with_host(&mut vnode_builder, &home, unbalanced);
         }
         on_host = on_host.or((is_vm && !beside).then_some((home, unbalanced)));
-        builder.close(vnode_builder, GuestSmt::None)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::None)?;
     }
-    builder.later(move |ended| {
+    builder.defer_finding(move |ended| {
         let (home, unbalanced) = on_host?;
         // A pin by hand may have moved the emulators.
         let emulators = ended.pus(|role| *role == Role::Emulator);
         if emulators.is_disjoint(&home.pus) { None } else { no_siblings(&home, unbalanced, policy) }
     });
-    builder.isolating(enclosures.reserve(available, host))
+    builder.finish_isolated(enclosures.reserve(available, host))
 }
 
 fn vcpu_place(available: &AvailableCpus<'_>, core: &AvailableCore, pin: PuId) -> String {

@@ -7,10 +7,10 @@
 
 use pinfold_model::{Plan, Policy, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns, low_latency};
+use super::{Strategy, StrategyKind, TrialOrder, low_latency};
 use crate::cores::select::Count;
 use crate::error::PlanError;
-use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::builder::{PlanBuilder, select_available_cpus};
 use crate::placement::exclusive_cores::{Spread, host_beside};
 use crate::placement::rules::{Isolated, Rules};
 
@@ -24,7 +24,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: true,
     plan,
 };
@@ -33,7 +33,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Cores)?;
+    let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = host_beside(&builder, Count::Cores);
     low_latency::one_per_core(builder, &host, Some(POLICY), Spread::Nodes)

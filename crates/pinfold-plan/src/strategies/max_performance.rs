@@ -9,12 +9,12 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, Plan, Request, Topology, Work};
 
-use super::{Strategy, StrategyKind, Turns, compact};
+use super::{Strategy, StrategyKind, TrialOrder, compact};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, available};
-use crate::placement::exclusive_cores::{Spread, Terms, enclose};
+use crate::placement::exclusive_cores::{Spread, Terms, assign_cores};
 use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -28,7 +28,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { fallback: Some(2), auto: Some(4), demo: Some(5), ..Turns::NONE },
+    turns: TrialOrder { fallback: Some(2), auto: Some(4), demo: Some(5), ..TrialOrder::NONE },
     is_divided: true,
     plan,
 };
@@ -39,7 +39,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
     let spread = Spread::Packed;
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };
-    let enclosures = enclose(&builder, &available.cores, terms)?;
+    let enclosures = assign_cores(&builder, &available.cores, terms)?;
     let pins = enclosures.vnodes.iter().flat_map(|exclusive_cores| &exclusive_cores.pins);
     let carried: CpuSet = pins.copied().collect();
     for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {
@@ -58,7 +58,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         vnode_builder.emulator(&around, || {
             format!("the emulator may run on {}, {which}", pus_text(&around))
         });
-        builder.close(vnode_builder, GuestSmt::Mirror)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::Mirror)?;
     }
     builder.finish_shared()
 }

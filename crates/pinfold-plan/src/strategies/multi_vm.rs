@@ -10,10 +10,10 @@
 
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns, low_latency};
+use super::{Strategy, StrategyKind, TrialOrder, low_latency};
 use crate::cores::select::Count;
 use crate::error::PlanError;
-use crate::placement::builder::{PlanBuilder, ground_beside};
+use crate::placement::builder::{PlanBuilder, select_available_cpus};
 use crate::placement::exclusive_cores::Spread;
 use crate::placement::rules::{Isolated, Rules};
 
@@ -28,13 +28,13 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns { again: Some(2), check: Some(5), ..Turns::NONE },
+    turns: TrialOrder { again: Some(2), check: Some(5), ..TrialOrder::NONE },
     is_divided: true,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Cores)?;
+    let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let host = available.host_on_the_last_package();
     low_latency::one_per_core(builder, &host, None, Spread::Packed)

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use pinfold_model::text::pus_text;
 use pinfold_model::{CpuSet, NodeId, Plan, Preference, Request, Topology, VnodeRequest};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::cores::request_check::nodes_of;
 use crate::error::PlanError;
@@ -34,7 +34,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: false,
     plan,
 };
@@ -84,7 +84,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         vnode_builder
             .emulator(&cpus, || format!("the emulator floats over {all} ({name}), as the vCPUs"));
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
-        builder.close_as(vnode_builder, guest::flat(vcpus, reason))?;
+        builder.finish_vnode_with(vnode_builder, guest::flat(vcpus, reason))?;
     }
     builder.finish_shared()
 }

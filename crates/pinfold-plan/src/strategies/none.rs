@@ -6,7 +6,7 @@
 use pinfold_model::text::pus_text;
 use pinfold_model::{Plan, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::error::PlanError;
 use crate::guest::topology as guest;
 use crate::placement::builder::{Limits, PlanBuilder, available};
@@ -22,7 +22,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { fallback: Some(4), demo: Some(0), ..Turns::NONE },
+    turns: TrialOrder { fallback: Some(4), demo: Some(0), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };
@@ -52,7 +52,7 @@ pub(super) fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanE
             })
         }
         let reason = "one socket without SMT, because a floating vCPU has no siblings";
-        builder.close_as(vnode_builder, guest::flat(vcpus, reason))?;
+        builder.finish_vnode_with(vnode_builder, guest::flat(vcpus, reason))?;
     }
     builder.finish_shared()
 }

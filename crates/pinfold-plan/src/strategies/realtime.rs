@@ -19,7 +19,7 @@ use pinfold_model::{
     CpuSet, IsolationScope, NodeId, Plan, Policy, Request, Topology, VnodeRequest, Work,
 };
 
-use super::{Strategy, StrategyKind, Turns, isolcpus};
+use super::{Strategy, StrategyKind, TrialOrder, isolcpus};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::cores::boot;
@@ -29,7 +29,7 @@ use crate::cores::request_check::nodes_of;
 use crate::cores::select::{Count, Pool, Selection};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
-use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder, ground_beside};
+use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder, select_available_cpus};
 use crate::placement::exclusive_cores::host_beside;
 use crate::placement::pins;
 use crate::placement::rules::{Isolated, Rules};
@@ -47,7 +47,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Required,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: false,
     plan,
 };
@@ -74,7 +74,7 @@ struct Open<'r> {
 }
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Cores)?;
+    let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = || PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request);
     let host = host_beside(&builder()?, Count::Cores);
     if available.cores.iter().any(|core| available.is_shared(core)) {
@@ -139,13 +139,13 @@ fn on_cores<'a>(
             )
         });
         vnode_builder.node = *node;
-        builder.close(vnode_builder, GuestSmt::None)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::None)?;
     }
-    builder.later(move |ended| {
+    builder.defer_finding(move |ended| {
         isolcpus::not_at_boot(available, &kept_cpus(available, request, ended))
     });
     let reason = available.host_reason(host, &all);
-    builder.isolating(Reserve { exclusive: all, reason })
+    builder.finish_isolated(Reserve { exclusive: all, reason })
 }
 
 /// The CPUs that the plan's kernel parameters isolate.
@@ -162,7 +162,7 @@ fn kept_cpus(available: &AvailableCpus<'_>, request: &Request, ended: &PlacedPla
 
 fn kept_with(exclusive: &CpuSet, available: &AvailableCpus<'_>, ended: &PlacedPlan<'_>) -> CpuSet {
     let housekeeping = available.hostable.difference(exclusive);
-    boot::kept_for(ended.vnodes, exclusive, &housekeeping, available.topology)
+    boot::cpus_isolated_at_boot(ended.vnodes, exclusive, &housekeeping, available.topology)
 }
 
 /// The nodes with a core for vCPUs and another one for housekeeping.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
 use crate::error::PlanError;
@@ -31,7 +31,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { auto: Some(7), ..Turns::NONE },
+    turns: TrialOrder { auto: Some(7), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };
@@ -50,7 +50,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut builder, &line)?;
+    linear::place_in_order(&mut builder, &line)?;
     builder.finish_shared()
 }
 

@@ -9,7 +9,7 @@
 
 use pinfold_model::{Plan, PuId, Request, Topology};
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -27,7 +27,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::AsItComes,
     },
-    turns: Turns { auto: Some(8), ..Turns::NONE },
+    turns: TrialOrder { auto: Some(8), ..TrialOrder::NONE },
     is_divided: false,
     plan,
 };
@@ -44,7 +44,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         why: &next,
         emulator: None,
     };
-    linear::along(&mut builder, &line)?;
+    linear::place_in_order(&mut builder, &line)?;
     builder.finish_shared()
 }
 

@@ -18,7 +18,7 @@ use pinfold_model::{
     CpuSet, Finding, L3Id, NodeId, Plan, Request, Speed, Topology, VnodePlan, Work,
 };
 
-use super::{Strategy, StrategyKind, Turns};
+use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::{AvailableCpus, Index, distinct};
 use crate::cores::available_core::AvailableCore;
 use crate::cores::host_share::HostShare;
@@ -26,7 +26,7 @@ use crate::cores::request_check::nodes_of;
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
-use crate::placement::builder::{Limits, PlanBuilder, ground_beside};
+use crate::placement::builder::{Limits, PlanBuilder, select_available_cpus};
 use crate::placement::exclusive_cores::host_beside;
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
@@ -42,13 +42,13 @@ pub(super) const STRATEGY: Strategy = Strategy {
         takes_emulator_request: false,
         isolated: Isolated::Preferred,
     },
-    turns: Turns::NONE,
+    turns: TrialOrder::NONE,
     is_divided: false,
     plan,
 };
 
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
-    let available = ground_beside(topology, request, Count::Cores)?;
+    let available = select_available_cpus(topology, request, Count::Cores)?;
     if let Some(vm) = request.vnodes.iter().find(|vnode| matches!(vnode.work, Work::Vm(_))) {
         return Err(PlanError::WrongKind {
             strategy: STRATEGY.name.to_owned(),
@@ -91,17 +91,17 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
                 reason(&available, core),
             );
         }
-        builder.close(vnode_builder, GuestSmt::None)?;
+        builder.finish_vnode(vnode_builder, GuestSmt::None)?;
     }
     what_groups_share(&mut builder, topology, &host);
     let exclusive = exclusive.difference(&host.pus);
     let reason = available.host_reason(&host, &exclusive);
-    builder.isolating(Reserve { exclusive, reason })
+    builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 /// Adds findings about what the groups share, after all threads are placed.
 fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, host: &HostShare) {
-    builder.later(|ended| {
+    builder.defer_finding(|ended| {
         shared_domains(
             topology,
             &ended
@@ -112,10 +112,10 @@ fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, 
         )
     });
     let index = builder.available.index();
-    builder.later(|ended| unequal_kinds(index, ended.vnodes));
-    builder.later(|ended| shared_l3s(index, ended.vnodes));
+    builder.defer_finding(|ended| unequal_kinds(index, ended.vnodes));
+    builder.defer_finding(|ended| shared_l3s(index, ended.vnodes));
     let hosts = host.pus.clone();
-    builder.later(move |ended| {
+    builder.defer_finding(move |ended| {
         let on_host = !ended.working_cpus().is_disjoint(&hosts);
         on_host.then(|| {
             Finding::warning(

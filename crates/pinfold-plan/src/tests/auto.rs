@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_config::requests::{group_from_words, parse_vm_spec};
+use pinfold_config::requests::{parse_group_spec, parse_vm_spec};
 use pinfold_model::{
     CellRequest, CpuSet, HugePages, IsolationScope, MemoryRequest, NodeId, Plan, Request, Role,
     Speed, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work,
@@ -351,7 +351,7 @@ fn pins_of(plan: &Plan) -> Vec<CpuSet> {
 fn the_reason_of_auto_counts_the_whole_request() {
     let topology = from_description("package:1 core:8 pu:1");
     let mut request = Request::from_vnodes(vec![parse_vm_spec("name=a,vcpus=1").unwrap()]);
-    request.vnodes.push(group_from_words("name=g,cores=2,speed=50%").unwrap());
+    request.vnodes.push(parse_group_spec("name=g,cores=2,speed=50%").unwrap());
     let made = plan("auto", &topology, &request).unwrap();
     assert!(finds(&made, "auto", "each of 3 vCPUs and cores can have"), "{:?}", made.findings);
     // Cells are not counted one by one.

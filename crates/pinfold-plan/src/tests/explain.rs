@@ -102,7 +102,7 @@ fn on_another_machine() {
 #[test]
 fn lines_fit_and_sections_are_there() {
     for strategy in strategies() {
-        let topology = two_complexes().inside("KVM").build();
+        let topology = two_complexes().with_hypervisor("KVM").build();
         let request = match strategy.name {
             "vnodes" => Request::from_vnodes(vec![VnodeRequest::processes("slow", 3, Speed::FULL)]),
             _ => auto(),

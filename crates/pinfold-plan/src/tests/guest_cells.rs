@@ -1,7 +1,7 @@
 //! Machines restricted to nodes, and guests whose NUMA cells are fixed before the plan.
 
 use pinfold_model::{
-    CellRequest, CpuSet, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Request,
+    CellRequest, CpuSet, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, NodeId, Request,
     Role, Topology, VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::Machine;
@@ -305,7 +305,7 @@ fn a_machine_in_parts_leaves_the_host_its_cpus() {
             let memory = MemoryRequest { bytes: 1 << 30, page_bytes: None };
             let mut request = exactly(vcpus);
             request.emulator = EmulatorRequest::RealTime;
-            request.free = (percent > 0).then_some(Free::Percent(percent));
+            request.free = (percent > 0).then_some(FreeCpus::Percent(percent));
             request.vnodes[0].memory = Some(memory);
             let Ok(layout) = plan("balanced", &topology, &request) else { continue };
             let faults = faults(&layout);

@@ -166,8 +166,9 @@ fn sparse_numbers_and_machines_without_caches_or_nodes() {
     let machine =
         Machine::new([1, 1, 1, 3, 2], |place: Place| 100 * (place.core + 1) + 7 * place.thread);
     check(&machine, "balanced", 0, ["200,207,300,307", "100,107", "1×2×2"]);
-    check(&two_complexes().bare(), "low-latency", 2, ["1,2", "9-10", "1×2×1"]);
-    let bare = plan("low-latency", &two_complexes().bare().build(), &auto()).unwrap();
+    check(&two_complexes().without_l3_and_nodes(), "low-latency", 2, ["1,2", "9-10", "1×2×1"]);
+    let bare =
+        plan("low-latency", &two_complexes().without_l3_and_nodes().build(), &auto()).unwrap();
     assert!(bare.vnodes[0].vcpus().all(|vcpu| !vcpu.reason.contains("L3")));
 }
 
@@ -184,7 +185,7 @@ fn nodes_smaller_than_an_l3() {
 
 #[test]
 fn nodes_without_memory_and_hosts_that_are_guests() {
-    let machine = r910().memoryless(1).inside("KVM");
+    let machine = r910().memoryless(1).with_hypervisor("KVM");
     // The first node apart from the host's has no memory, the next one has.
     check(&machine, "low-latency", 4, ["2,6,10,14", "18,22,26,30", "1×4×1"]);
     let layout = plan("scatter", &machine.build(), &exactly(4)).unwrap();

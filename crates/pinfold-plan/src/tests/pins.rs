@@ -2,7 +2,8 @@
 
 use pinfold_config::requests::{self, from_toml, parse_vm_spec};
 use pinfold_model::{
-    CpuSet, EmulatorRequest, Free, IsolationScope, Plan, Policy, Request, Role, Topology, VcpuCount,
+    CpuSet, EmulatorRequest, FreeCpus, IsolationScope, Plan, Policy, Request, Role, Topology,
+    VcpuCount,
 };
 use pinfold_samples::machine::{dual_e5_2670, i7_4790k, two_complexes};
 use pinfold_samples::{emulator, exactly, finds, pins, set};
@@ -103,7 +104,7 @@ fn what_cannot_be_pinned_is_refused_with_its_reason() {
                     worker",
     );
     low("iothread:io1=0", "there is no thread \"iothread(io1)\"");
-    let host = Request { free: Some(Free::These(set("0,4"))), ..exactly(2) };
+    let host = Request { free: Some(FreeCpus::These(set("0,4"))), ..exactly(2) };
     check_pin(with(host, &["vcpu0=4"]), "balanced", "CPU 4 is kept free for the host", &topology);
     let avoid = Request { avoid: set("3"), ..exactly(2) };
     check_pin(with(avoid, &["vcpu0=3"]), "balanced", "the request avoids CPU 3", &topology);
@@ -196,7 +197,7 @@ fn cpus_of(role: Role, layout: &Plan) -> String {
 #[test]
 fn the_layout_of_vfio_isolate_is_one_request() {
     let topology = pinfold_samples::machine::ryzen_5950x().build();
-    let request = Request { free: Some(Free::These(set("0-6,16-22"))), ..exactly(16) };
+    let request = Request { free: Some(FreeCpus::These(set("0-6,16-22"))), ..exactly(16) };
     let mut request = with(request, &["emulator=7,23"]);
     *pinfold_samples::iothreads(&mut request) = vec!["io".to_owned()];
     let words = "name=a,policies=vcpu=rr:1+iothread=fifo:98";

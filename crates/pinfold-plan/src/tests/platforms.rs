@@ -1,6 +1,6 @@
 //! Platform files, their command line syntax, and their result on a host.
 
-use pinfold_config::platforms::{self, from_toml, load, profile, speed, to_csv, vnode_from_words};
+use pinfold_config::platforms::{self, from_toml, load, parse_vnode_spec, profile, speed, to_csv};
 use pinfold_model::{
     Attach, CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed,
     SpeedRequest, Topology, Variant,
@@ -70,7 +70,7 @@ fn the_documented_examples_are_read() {
         }
     );
     let words = PAGE.split("one vnode is `").nth(1).unwrap().split('`').next().unwrap();
-    assert_eq!(vnode_from_words(words), Ok(uneven));
+    assert_eq!(parse_vnode_spec(words), Ok(uneven));
     let plan = resolve_platform(&platform, &dual_x5540().build()).unwrap();
     assert_eq!(places(&plan), ["web: 1 at 40%, 2 at 40%", "uneven: 4 at 75%, 5 at 25%"]);
     let [speeds, recorded] = examples("csv").try_into().unwrap();
@@ -98,14 +98,14 @@ fn the_documented_bounds_are_those_of_the_methods() {
                 let profile = if method == Method::Inject { ",profile=load.csv" } else { "" };
                 format!("name=a,cores=1,method={method},period={period}{profile}")
             };
-            let vnode = vnode_from_words(&words(text));
+            let vnode = parse_vnode_spec(&words(text));
             assert!(vnode.is_ok(), "{method} {text}: {vnode:?}");
             let (number, unit) = text.split_once(' ').unwrap();
             let beyond = match over {
                 "0.999" => format!("{}.999{unit}", number.parse::<u32>().unwrap() - 1),
                 _ => format!("{number}.001{unit}"),
             };
-            let error = vnode_from_words(&words(&beyond)).unwrap_err().to_string();
+            let error = parse_vnode_spec(&words(&beyond)).unwrap_err().to_string();
             assert!(error.contains("is not within the bounds of"), "{method} {beyond}: {error}");
         }
     }
@@ -126,7 +126,7 @@ fn speeds_in_all_their_forms() {
     check("7 Hz", hertz(7));
     assert_eq!(words("0.4").speeds, [share(40)]);
     assert_eq!(words("40%+0.6").speeds, [share(40), share(60)]);
-    assert_eq!(vnode_from_words("name=7,cores=1").unwrap().speeds, [share(100)]);
+    assert_eq!(parse_vnode_spec("name=7,cores=1").unwrap().speeds, [share(100)]);
 }
 
 fn hertz(hertz: u64) -> SpeedRequest {
@@ -138,7 +138,7 @@ fn check(text: &str, speed_request: SpeedRequest) {
 }
 
 fn words(speed: &str) -> PlatformVnode {
-    vnode_from_words(&format!("name=a,cores=2,speed={speed}")).unwrap()
+    parse_vnode_spec(&format!("name=a,cores=2,speed={speed}")).unwrap()
 }
 
 #[track_caller]
@@ -288,7 +288,7 @@ fn names_are_safe_in_directories() {
     name("ä", "it contains other characters");
     name(&"a".repeat(65), "it is longer than 64 characters");
     for fits in ["a", "A-1_b.c", "...", &"a".repeat(64)] {
-        assert_eq!(vnode_from_words(&format!("name={fits},cores=1")).unwrap().name, fits);
+        assert_eq!(parse_vnode_spec(&format!("name={fits},cores=1")).unwrap().name, fits);
     }
 }
 
@@ -341,7 +341,7 @@ fn vnode(name: &str, attach: &str) -> String {
 }
 
 fn platform(vnodes: &[&str]) -> Platform {
-    let vnodes = vnodes.iter().map(|words| vnode_from_words(words).unwrap()).collect();
+    let vnodes = vnodes.iter().map(|words| parse_vnode_spec(words).unwrap()).collect();
     Platform { vnodes, share_housekeeping: false, avoid: CpuSet::new() }
 }
 
@@ -605,7 +605,7 @@ proptest::proptest! {
                 proptest::prop_assert!(error.place.is_some());
             }
         }
-        if let Ok(vnode) = vnode_from_words(&text) {
+        if let Ok(vnode) = parse_vnode_spec(&text) {
             proptest::prop_assert!(!vnode.name.is_empty());
         }
         drop((speed(&text), profile(&text), load(&text)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Finding, Free, IsolationScope, Plan, PuId, Request, Role,
+    CpuSet, Device, EmulatorRequest, Finding, FreeCpus, IsolationScope, Plan, PuId, Request, Role,
     SmtRequest, Topology, VcpuCount, VnodePlan, VnodeRequest, Work,
 };
 use pinfold_samples::{any_request, any_requests, any_topology, number_cpus};
@@ -87,9 +87,9 @@ fn stays_free(layout: &Plan, allowed: &CpuSet, request: &Request) -> Result<(), 
     let left = allowed.difference(&carried).len();
     match &request.free {
         None => {}
-        Some(Free::These(pus)) => prop_assert!(pus.is_disjoint(&carried)),
-        Some(Free::Pus(count)) => prop_assert!(left >= *count as usize),
-        Some(Free::Percent(percent)) => {
+        Some(FreeCpus::These(pus)) => prop_assert!(pus.is_disjoint(&carried)),
+        Some(FreeCpus::Pus(count)) => prop_assert!(left >= *count as usize),
+        Some(FreeCpus::Percent(percent)) => {
             prop_assert!(left * 100 >= allowed.len() * *percent as usize);
         }
     }
@@ -265,7 +265,7 @@ fn keeps_its_word(
             prop_assert!(explain(&layout, topology, 80).contains(strategy));
             for vnode in &layout.vnodes {
                 // The part of one machine is a complete plan.
-                let alone = layout.plan_of(vnode);
+                let alone = layout.extract_vnode(vnode);
                 prop_assert_eq!(unnamed_faults(&alone, topology), vec![]);
                 prop_assert!(alone.exclusive.is_subset(&layout.exclusive));
             }

@@ -58,7 +58,7 @@ fn without(topology: &Topology, gone: &str) -> Topology {
 fn pins(placements: &Placements) -> String {
     let lines = placements.plans.iter().map(|plan| {
         let name = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect::<Vec<_>>();
-        format!("{} {} [{}]", name.join("+"), pinfold_model::pins_of(plan), plan.exclusive)
+        format!("{} {} [{}]", name.join("+"), pinfold_model::describe_pins(plan), plan.exclusive)
     });
     lines.collect::<Vec<_>>().join("; ")
 }

@@ -1,11 +1,12 @@
 //! Request files and their command line syntax.
 
 use pinfold_config::requests::{
-    device, emulator_wish, free_share, from_toml, group_from_words, knob, parse_vm_spec, vnode_name,
+    device, free_share, from_toml, knob, parse_emulator_request, parse_group_spec, parse_vm_spec,
+    vnode_name,
 };
 use pinfold_model::tunables::{CpuQuota, Value, cpu_quota, cpu_weight, new_irqs};
 use pinfold_model::{
-    Device, EmulatorRequest, Free, IsolationScope, MemoryRequest, NodeId, Plan, SmtRequest,
+    Device, EmulatorRequest, FreeCpus, IsolationScope, MemoryRequest, NodeId, Plan, SmtRequest,
     VcpuCount, VmRequest, VnodeRequest, Work,
 };
 use pinfold_samples::machine::dual_x5540;
@@ -35,7 +36,7 @@ fn the_documented_example_is_read_and_planned() {
     assert_eq!(web.devices, [Device::Node(NodeId(1))]);
     let Work::Processes { cores, speed } = request.vnodes[1].work else { panic!("a group") };
     assert_eq!((cores, speed.to_string().as_str()), (1, "40%"));
-    assert_eq!((request.avoid.clone(), request.free.clone()), (set("7"), Some(Free::Pus(2))));
+    assert_eq!((request.avoid.clone(), request.free.clone()), (set("7"), Some(FreeCpus::Pus(2))));
     assert_eq!(request.isolation, IsolationScope::Host);
     assert_eq!(request.interrupts, [Device::Node(NodeId(1))]);
     // The machines of these tests have too little memory for it, which gives an error.
@@ -49,12 +50,12 @@ fn words_say_the_same() {
     let words = "name=web,vcpus=4,iothreads=disk+net,vhosts=1,smt=auto,memory=4GiB,huge-pages=2MiB,\
                  devices=node:1,priority=10";
     assert_eq!(parse_vm_spec(words).as_ref(), Ok(&request.vnodes[0]));
-    assert_eq!(group_from_words("name=slow,cores=1,speed=40%").as_ref(), Ok(&request.vnodes[1]));
-    assert_eq!(group_from_words("name=slow,cores=1,speed=0.4").as_ref(), Ok(&request.vnodes[1]));
-    assert_eq!(free_share("25%"), Ok(Free::Percent(25)));
-    assert_eq!(free_share("4"), Ok(Free::Pus(4)));
+    assert_eq!(parse_group_spec("name=slow,cores=1,speed=40%").as_ref(), Ok(&request.vnodes[1]));
+    assert_eq!(parse_group_spec("name=slow,cores=1,speed=0.4").as_ref(), Ok(&request.vnodes[1]));
+    assert_eq!(free_share("25%"), Ok(FreeCpus::Percent(25)));
+    assert_eq!(free_share("4"), Ok(FreeCpus::Pus(4)));
     assert_eq!(device("05:00.0"), Ok(Device::Pci("0000:05:00.0".to_owned())));
-    assert_eq!(emulator_wish("apart"), Ok(EmulatorRequest::Apart));
+    assert_eq!(parse_emulator_request("apart"), Ok(EmulatorRequest::Apart));
     let numbered = VnodeRequest::vm("7", VmRequest::from_vcpus(VcpuCount::Auto));
     assert_eq!(parse_vm_spec("name=7"), Ok(numbered));
     check("web", "\"web\" is not written key=value");
@@ -81,8 +82,8 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
     ] {
         assert_eq!(parse_vm_spec(words).as_ref(), Ok(&du), "{words:?}");
     }
-    let group = group_from_words("name=slow,cores=1,speed=40%");
-    assert_eq!(group_from_words("name=slow cores=1 speed=40%"), group);
+    let group = parse_group_spec("name=slow,cores=1,speed=40%");
+    assert_eq!(parse_group_spec("name=slow cores=1 speed=40%"), group);
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
     check("name=du,,vcpus=6", "\"\" is not written key=value");
     check("name=my vm vcpus=2", "invalid name \"my vm\": it contains white space");
@@ -325,7 +326,7 @@ fn wrong_knob(words: &str, part: &str, hint: &str, layout: &mut Plan) {
 #[test]
 fn words_that_are_wrong_have_an_example_and_an_empty_list_frees_nothing() {
     assert!(hint(parse_vm_spec("").unwrap_err()).contains("name=web,vcpus=4"));
-    assert!(hint(group_from_words("cores=2").unwrap_err()).contains("name=build,cores=2"));
+    assert!(hint(parse_group_spec("cores=2").unwrap_err()).contains("name=build,cores=2"));
     let error = pinfold_config::requests::free_pus("--host-cpus", "").unwrap_err();
     assert_eq!(error.to_string(), "--host-cpus: the list names no CPU");
     assert!(hint(error).contains("such as 0,8"));

@@ -1,8 +1,8 @@
 //! Several vnodes at once, process groups, and the host's CPUs.
 
 use pinfold_model::{
-    CpuSet, Device, EmulatorRequest, Free, HugePages, IsolationScope, MemoryRequest, NodeId, Plan,
-    Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
+    CpuSet, Device, EmulatorRequest, FreeCpus, HugePages, IsolationScope, MemoryRequest, NodeId,
+    Plan, Request, Role, SmtRequest, Speed, VcpuCount, VmRequest, VnodeRequest,
 };
 use pinfold_samples::machine::{
     Machine, dual_e5_2670, dual_l5420, dual_x5540, i7_4790k, plain, r910, two_complexes,
@@ -59,7 +59,7 @@ fn three_machines_on_two_packages() {
     assert!(layout.housekeeping_reason.contains("the first core of package 1"));
     assert!(finds(&layout, "boot CPU", "CPU 0"));
     // The host's CPUs by hand, and the same strategy on one package.
-    let by_hand = Request { free: Some(Free::These(set("0,16"))), ..three.clone() };
+    let by_hand = Request { free: Some(FreeCpus::These(set("0,16"))), ..three.clone() };
     let expected = ["8,9,10,11 | 24-27", "12,13,14,15 | 28-31", "1,2,3,4 | 17-20"];
     check(dual_e5_2670(), "multi-vm", &by_hand, &expected);
     let two = ask(vec![vm("a", 1), vm("b", 2)]);
@@ -73,7 +73,8 @@ fn a_machine_of_several_keeps_its_own_cores_only() {
     let two = ask(vec![vm("rt", 4), vm("db", 6)]);
     let own = |strategy| {
         let layout = plan(strategy, &dual_e5_2670().build(), &two).unwrap();
-        let own = layout.vnodes.iter().map(|vnode| layout.plan_of(vnode).exclusive.to_string());
+        let own =
+            layout.vnodes.iter().map(|vnode| layout.extract_vnode(vnode).exclusive.to_string());
         own.collect::<Vec<_>>()
     };
     assert_eq!(own("realtime"), ["8-11,24-27", "1-6,17-22"]);
@@ -158,8 +159,15 @@ fn machines_have_shared_l2_caches_whole() {
     check(pairs(), "low-latency", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
     check(pairs(), "low-latency", &exactly(4), &["2,3,4,5 | 0-1,6-7"]);
     check(pairs(), "low-latency", &exactly(1), &["2 | 0-1,3-7"]);
-    check(pairs().bare(), "l3-exclusive", &two, &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"]);
-    let error = plan("l3-exclusive", &pairs().bare().build(), &exactly(4)).unwrap_err().to_string();
+    check(
+        pairs().without_l3_and_nodes(),
+        "l3-exclusive",
+        &two,
+        &["2,3 | 0-1,6-7", "4,5 | 0-1,6-7"],
+    );
+    let error = plan("l3-exclusive", &pairs().without_l3_and_nodes().build(), &exactly(4))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("inside one L2 domain, and the largest has 2 CPUs"), "{error}");
     check(pairs(), "scatter", &exactly(4), &["0,2,4,6 | 1,3,5,7"]);
     check(pairs(), "max-performance", &two, &["0,1 | 4-7", "2,3 | 4-7"]);
@@ -471,7 +479,7 @@ fn domains_that_are_not_there_or_too_small() {
     }
 
     refused(
-        i7_4790k().bare(),
+        i7_4790k().without_l3_and_nodes(),
         "l3-exclusive",
         &exactly(2),
         "l3-exclusive cannot use the CPUs 0-7 of this host: it has no L3 domain",
@@ -630,29 +638,29 @@ fn irqs(strategy: &str, node: u32) -> (String, String) {
 
 #[test]
 fn a_share_that_stays_free() {
-    fn refused(free: Free, text: &str) {
+    fn refused(free: FreeCpus, text: &str) {
         let error = pins(free, "none").unwrap_err();
         assert_eq!(error.to_string(), text);
     }
 
-    assert_eq!(pins(Free::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
-    assert_eq!(pins(Free::Percent(50), "low-latency").unwrap(), "4,5,6,7");
-    assert_eq!(pins(Free::These(set("7,15")), "low-latency").unwrap(), "0,1,2,3,4,5,6");
+    assert_eq!(pins(FreeCpus::Pus(3), "compact").unwrap(), "2,10,3,11,4,12,5,13,6,14,7,15");
+    assert_eq!(pins(FreeCpus::Percent(50), "low-latency").unwrap(), "4,5,6,7");
+    assert_eq!(pins(FreeCpus::These(set("7,15")), "low-latency").unwrap(), "0,1,2,3,4,5,6");
     refused(
-        Free::Pus(17),
+        FreeCpus::Pus(17),
         "cannot keep 17 CPUs free on this host: only 16 CPUs can run the host's tasks, 1 too few",
     );
     refused(
-        Free::Percent(90),
+        FreeCpus::Percent(90),
         "cannot keep 90 percent, 15 of 16 CPUs, free on this host: in whole cores, that is all of \
          0-15: no CPU would be left for the placement",
     );
     refused(
-        Free::These(set("15-16")),
+        FreeCpus::These(set("15-16")),
         "cannot keep the CPUs 15-16 free on this host: CPU 16 cannot run the host's tasks: not \
          present on this host, isolated, avoided, or not in the cpuset of this process",
     );
-    let request = Request { free: Some(Free::These(set("14-15"))), ..auto() };
+    let request = Request { free: Some(FreeCpus::These(set("14-15"))), ..auto() };
     let error = plan("none", &dual_x5540().offline("15").build(), &request).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -661,7 +669,7 @@ fn a_share_that_stays_free() {
     );
 }
 
-fn pins(free: Free, strategy: &str) -> Result<String, PlanError> {
+fn pins(free: FreeCpus, strategy: &str) -> Result<String, PlanError> {
     let request = Request { free: Some(free), ..auto() };
     plan(strategy, &dual_x5540().build(), &request).map(|layout| pinfold_samples::pins(&layout))
 }
@@ -669,14 +677,14 @@ fn pins(free: Free, strategy: &str) -> Result<String, PlanError> {
 /// CPUs that the request names or counts are the host's, wherever the emulator is placed.
 #[test]
 fn the_hosts_pus_under_every_emulator() {
-    let ask = |emulator_request, free: &Free, vcpus| Request {
+    let ask = |emulator_request, free: &FreeCpus, vcpus| Request {
         emulator: emulator_request,
         free: Some(free.clone()),
         ..exactly(vcpus)
     };
-    let named = Free::These(set("0-3"));
+    let named = FreeCpus::These(set("0-3"));
     let topology = plain(8).build();
-    for free in [&named, &Free::Pus(4)] {
+    for free in [&named, &FreeCpus::Pus(4)] {
         let usual = plan("balanced", &topology, &ask(EmulatorRequest::Usual, free, 4)).unwrap();
         assert_eq!(
             (pinfold_samples::pins(&usual), pinfold_samples::emulator(&usual)),

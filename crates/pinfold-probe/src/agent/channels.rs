@@ -144,7 +144,7 @@ impl ChannelBuffers {
                 Event::Out(_) | Event::Err(_) | Event::ExitCode(_) | Event::ExitSignal(_) => {}
             }
         } else if let Some(entry) = state.channels.get_mut(&channel) {
-            entry.take_in(event);
+            entry.apply_event(event);
         }
         drop(state);
         self.changed.notify_all();
@@ -156,7 +156,7 @@ impl ChannelBuffers {
 }
 
 impl Channel {
-    fn take_in(&mut self, event: Event) {
+    fn apply_event(&mut self, event: Event) {
         match event {
             Event::Out(bytes) => add(&mut self.stdout, &bytes),
             Event::Err(bytes) => add(&mut self.stderr, &bytes),

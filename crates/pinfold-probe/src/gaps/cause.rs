@@ -3,7 +3,7 @@
 use std::fmt;
 
 use pinfold_model::command::{Command, quote};
-use pinfold_model::shown;
+use pinfold_model::escape;
 use serde::{Deserialize, Serialize};
 
 /// What kept a thread from running.
@@ -170,7 +170,7 @@ fn quota_off(group: &str, is_v1: bool) -> String {
 
 fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&String>) -> fmt::Result {
     match function {
-        Some(function) => write!(f, "{what}: {}", shown::harmless(function)),
+        Some(function) => write!(f, "{what}: {}", escape::escape_text(function)),
         None => f.write_str(what),
     }
 }
@@ -179,28 +179,28 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cause::Interrupt { number, device } => {
-                write!(f, "interrupt {number} ({})", shown::harmless(device))
+                write!(f, "interrupt {number} ({})", escape::escape_text(device))
             }
             Cause::Processor { name, function } => {
-                with_function(f, &shown::harmless(name), function.as_ref())
+                with_function(f, &escape::escape_text(name), function.as_ref())
             }
             Cause::Softirq { name, function } => {
-                let what = format!("softirq {}", shown::harmless(name));
+                let what = format!("softirq {}", escape::escape_text(name));
                 with_function(f, &what, function.as_ref())
             }
             Cause::Thread { name, tid, policy, cgroup, machine, is_own } => {
-                let name = shown::harmless(name);
+                let name = escape::escape_text(name);
                 match (is_own, machine) {
                     (true, _) => {
-                        write!(f, "own thread {name} ({tid}, {})", shown::harmless(policy))
+                        write!(f, "own thread {name} ({tid}, {})", escape::escape_text(policy))
                     }
                     (false, Some(machine)) => {
-                        write!(f, "machine {}: {name} ({tid})", shown::harmless(machine))
+                        write!(f, "machine {}: {name} ({tid})", escape::escape_text(machine))
                     }
                     (false, None) => {
-                        write!(f, "{name} ({tid}, {}", shown::harmless(policy))?;
+                        write!(f, "{name} ({tid}, {}", escape::escape_text(policy))?;
                         match cgroup {
-                            Some(cgroup) => write!(f, ", {})", shown::harmless(cgroup)),
+                            Some(cgroup) => write!(f, ", {})", escape::escape_text(cgroup)),
                             None => f.write_str(")"),
                         }
                     }
@@ -208,30 +208,30 @@ impl fmt::Display for Cause {
             }
             Cause::KernelWork { function, worker } => with_function(
                 f,
-                &format!("kernel work in {}", shown::harmless(worker)),
+                &format!("kernel work in {}", escape::escape_text(worker)),
                 function.as_ref(),
             ),
             Cause::IdleExit { state: Some(state) } => {
                 write!(f, "late wake-up from idle state {state}")
             }
             Cause::IdleExit { state: None } => f.write_str("late wake-up from idle"),
-            Cause::Quota { group, .. } => write!(f, "quota of {}", shown::harmless(group)),
+            Cause::Quota { group, .. } => write!(f, "quota of {}", escape::escape_text(group)),
             Cause::Stopped => f.write_str("stopped"),
             Cause::Blocked { waker: Some(waker) } => {
-                write!(f, "blocked in the kernel until {}", shown::harmless(waker))
+                write!(f, "blocked in the kernel until {}", escape::escape_text(waker))
             }
             Cause::Blocked { waker: None } => f.write_str("blocked in the kernel"),
             Cause::Awaited { task, exit, is_own } => {
                 let own = if *is_own { "own thread " } else { "" };
-                let task = task.as_deref().map_or("another thread".into(), shown::harmless);
+                let task = task.as_deref().map_or("another thread".into(), escape::escape_text);
                 write!(f, "waiting for {own}{task}")?;
                 match exit {
-                    Some(exit) => write!(f, " after exit {}", shown::harmless(exit)),
+                    Some(exit) => write!(f, " after exit {}", escape::escape_text(exit)),
                     None => Ok(()),
                 }
             }
             Cause::Exit { reason: Some(reason) } => {
-                write!(f, "exit {} handled in user space", shown::harmless(reason))
+                write!(f, "exit {} handled in user space", escape::escape_text(reason))
             }
             Cause::Exit { reason: None } => f.write_str("exit handled in the kernel"),
             Cause::Unseen => f.write_str("not seen by Linux (hypervisor or firmware)"),

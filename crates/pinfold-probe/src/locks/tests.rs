@@ -4,7 +4,7 @@ use pinfold_host::{OpenCall, SnapshotHost};
 
 use super::*;
 
-fn new_watched() -> Watched {
+fn new_watched() -> TracedThreads {
     let mut host = SnapshotHost::new();
     for tid in [7, 8] {
         let zeros = "0 ".repeat(17);
@@ -13,7 +13,8 @@ fn new_watched() -> Watched {
         let status = "Name:\tqemu\nTgid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
         host.insert_file(&format!("/proc/{tid}/status"), status);
     }
-    Watched::read(&host, &[(task_id(7), Role::Emulator), (task_id(8), Role::Vcpu(0))]).unwrap()
+    TracedThreads::read(&host, &[(task_id(7), Role::Emulator), (task_id(8), Role::Vcpu(0))])
+        .unwrap()
 }
 
 fn task_id(tid: u32) -> TaskId {

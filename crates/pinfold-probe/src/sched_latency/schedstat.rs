@@ -7,7 +7,7 @@ use pinfold_model::{Role, Tid};
 
 use super::{Level, RoleLatency, SchedLatency};
 use crate::roles::read_migrations;
-use crate::traced_threads::Watched;
+use crate::traced_threads::TracedThreads;
 
 /// The sums of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn read(host: &dyn Host, watched: &Watched) -> Result<Self, HostError> {
+    pub(super) fn read(host: &dyn Host, watched: &TracedThreads) -> Result<Self, HostError> {
         let others = watched.others(host)?.into_iter();
         let others = others.map(|(process, tid)| (tid, watched.role_of_others(process)));
         let listed = watched.threads.iter().map(|(task, role)| (task.tid, role.clone()));
@@ -60,7 +60,7 @@ fn read(host: &dyn Host, tid: Tid) -> Result<Option<Sum>, HostError> {
 /// The difference since the first reading.
 pub(super) fn since(
     host: &dyn Host,
-    watched: &Watched,
+    watched: &TracedThreads,
     before: &Sums,
     why: String,
     duration_ns: u64,

@@ -62,9 +62,9 @@ fn reading(accounts: Vec<SchedAccount>) -> SchedReading {
     SchedReading { began_ns: 100, ended_ns: 10_100, accounts, unborn: 0, nameless: 0, missed: 0 }
 }
 
-fn new_watched() -> Watched {
+fn new_watched() -> TracedThreads {
     let host = machine(&[(7, "0 0 0"), (8, "0 0 0")]);
-    Watched::read(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
+    TracedThreads::read(&host, &[(task(7), Role::Emulator), (task(8), Role::Vcpu(0))]).unwrap()
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn threads_are_joined_by_role_and_children_are_strangers() {
 #[test]
 fn what_a_group_s_tasks_make_is_of_the_group() {
     let host = machine(&[(7, "0 0 0")]);
-    let watched = Watched::read(&host, &[(task(7), Role::Task)]).unwrap();
+    let watched = TracedThreads::read(&host, &[(task(7), Role::Task)]).unwrap();
     let child =
         SchedAccount { maker: Some((0, Tid(7))), process: Some(Tid(10)), ..account(10, &[5]) };
     let found = of_reading(&watched, &reading(vec![account(7, &[1]), child]), &[]);

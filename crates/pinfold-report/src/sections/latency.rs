@@ -80,7 +80,7 @@ pub(crate) fn block_dots(page: &Page) -> Vec<Multiples> {
 
 /// The chart of the deciding comparison, with one mark for each start; its id is unique on the
 /// page.
-pub(crate) fn convincing(page: &Page) -> Option<DecidingChart> {
+pub(crate) fn deciding_chart(page: &Page) -> Option<DecidingChart> {
     let (metric, load) = (page.answer.metric, page.answer.load);
     let shared = dots::shared_axes(page, metric)?;
     let blocks = page.blocks.iter().find(|it| it.metric == metric && it.load == load)?;

@@ -3,7 +3,7 @@
 use pinfold_model::{Accelerator, Finding, IsolationScope, Severity};
 
 use crate::charts::forest;
-use crate::headline::repeat;
+use crate::headline::aa_comparison;
 use crate::page::{CandidateKind, Comparison, Page, ReachedStage, Verdict};
 use crate::{CandidateId, format};
 
@@ -108,7 +108,7 @@ fn of_accelerator(page: &Page) -> String {
 }
 
 fn of_noise(page: &Page) -> String {
-    match repeat(page) {
+    match aa_comparison(page) {
         None => "No A/A pair was measured, so the noise floor of this run is not known.".to_owned(),
         Some(comparison) => {
             let interval = forest::interval(comparison);

@@ -1,6 +1,6 @@
 //! One chart per plan, with its pinning, reasons and fallbacks as text.
 
-use pinfold_model::{CpuSet, Finding, Plan, ThreadPlan, VnodePlan, pins_of};
+use pinfold_model::{CpuSet, Finding, Plan, ThreadPlan, VnodePlan, describe_pins};
 
 use super::Name;
 use crate::charts::placement::{self, Scale};
@@ -56,7 +56,7 @@ fn words(plan: &Plan) -> String {
         parts.push(if alike {
             format!("all vCPUs on {}", pus(&first.pus))
         } else {
-            format!("vCPU {}", pins_of(plan))
+            format!("vCPU {}", describe_pins(plan))
         });
     }
     for (vnode, thread) in plan.threads() {

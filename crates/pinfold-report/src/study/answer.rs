@@ -213,7 +213,7 @@ pub(super) fn noise(page: &StudyPage) -> Figure {
     let wrong = page
         .pairs
         .iter()
-        .filter(|pair: &&super::Pair| {
+        .filter(|pair: &&super::AaPair| {
             matches!(pair.comparison.verdict, Verdict::Better | Verdict::Worse)
         })
         .count();

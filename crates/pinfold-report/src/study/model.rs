@@ -284,7 +284,7 @@ pub enum Spread {
 
 /// A cell that was measured twice in each block.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pair {
+pub struct AaPair {
     /// The cell's levels.
     pub cell: String,
     /// The figure with its labels.
@@ -325,7 +325,7 @@ pub struct StudyPage {
     /// The name of [`MeasuredFigure::summary`]: `mean`, `mean [95 %]`.
     pub summary_name: String,
     /// The A/A pairs: a baseline cell compared with itself.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<AaPair>,
     /// Why there are no A/A pairs; empty if there are some.
     pub no_pairs: String,
     /// Further tables with data.

@@ -9,7 +9,7 @@ use super::labels::{self, Labels};
 use super::model::{ChartPoint, Line, Panel, Picture, Scale, SourceMark};
 use crate::axis::LogAxis;
 use crate::format;
-use crate::series::{Marker, look};
+use crate::series::{Marker, style_of_line};
 use crate::svg::{Svg, TextAnchor};
 
 const WIDTH: f64 = 440.0;
@@ -41,7 +41,7 @@ const FOOT: f64 = 2.5;
 
 /// Bar, or line and marker, with this appearance, for the legend.
 pub(super) fn key(kind: PlotKind, index: usize) -> String {
-    let (class, marker) = look(index);
+    let (class, marker) = style_of_line(index);
     let drawing = match kind {
         PlotKind::Bars => {
             "<rect class=\"mark\" x=\"9\" y=\"2\" width=\"16\" height=\"10\"/>".to_owned()
@@ -70,12 +70,12 @@ pub(super) fn source_key() -> String {
 }
 
 /// The y axis.
-enum Up {
+enum YAxis {
     Log(LogAxis),
     Linear { low: f64, high: f64 },
 }
 
-impl Up {
+impl YAxis {
     fn from_picture(picture: &Picture) -> Option<Self> {
         let lines = picture.panels.iter().flat_map(|panel| &panel.lines);
         let spots = lines.flat_map(|line| &line.spots);
@@ -93,7 +93,7 @@ impl Up {
         };
         let all = all.into_iter().filter(|number| number.is_finite());
         if picture.log.1 {
-            return LogAxis::over(all, (FLOOR, TOP)).map(Up::Log);
+            return LogAxis::over(all, (FLOOR, TOP)).map(YAxis::Log);
         }
         let (low, high) = all.fold((0.0_f64, f64::MIN), |(low, high), n| (low.min(n), high.max(n)));
         if high == f64::MIN {
@@ -103,13 +103,13 @@ impl Up {
         let low = (low / step).floor() * step;
         let end = (high / step).ceil() * step;
         let high = end.min(high + ROOM_ABOVE * (high - low)).max(low + step);
-        Some(Up::Linear { low, high })
+        Some(YAxis::Linear { low, high })
     }
 
     fn pixel(&self, value: f64) -> f64 {
         match self {
-            Up::Log(axis) => axis.pixel(value),
-            Up::Linear { low, high } => {
+            YAxis::Log(axis) => axis.pixel(value),
+            YAxis::Linear { low, high } => {
                 let share = ((value - low) / (high - low)).clamp(0.0, 1.0);
                 FLOOR - share * (FLOOR - TOP)
             }
@@ -119,20 +119,20 @@ impl Up {
     /// The base of bars.
     fn floor(&self) -> f64 {
         match self {
-            Up::Log(_) => FLOOR,
-            Up::Linear { .. } => self.pixel(0.0),
+            YAxis::Log(_) => FLOOR,
+            YAxis::Linear { .. } => self.pixel(0.0),
         }
     }
 
     fn ticks(&self) -> Vec<f64> {
         match self {
-            Up::Log(axis) => axis
+            YAxis::Log(axis) => axis
                 .ticks()
                 .into_iter()
                 .filter(|tick| tick.labelled)
                 .map(|tick| tick.value)
                 .collect(),
-            Up::Linear { low, high } => steps(*low, *high),
+            YAxis::Linear { low, high } => steps(*low, *high),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Spacing {
 }
 
 /// The x axis.
-struct Along<'p> {
+struct XAxis<'p> {
     texts: Vec<&'p str>,
     /// The scaled ends and the scale, if the axis is numeric.
     numbers: Option<((f64, f64), Spacing)>,
@@ -188,7 +188,7 @@ struct Along<'p> {
     is_dense: bool,
 }
 
-impl<'p> Along<'p> {
+impl<'p> XAxis<'p> {
     fn from_picture(picture: &'p Picture) -> Self {
         let log = picture.log.0;
         let spaced = if log { Spacing::Log } else { Spacing::Linear };
@@ -270,8 +270,8 @@ fn word(unit: Option<Unit>, text: &str) -> String {
 
 /// Both axes of the panels.
 struct Axes<'a> {
-    along: Along<'a>,
-    up: Up,
+    along: XAxis<'a>,
+    up: YAxis,
 }
 
 /// `40%` is 0.4.
@@ -293,9 +293,9 @@ pub(super) struct Panels {
 
 /// Draws the panels, all with the same axes.
 pub(super) fn panels(picture: &Picture) -> Panels {
-    let along = Along::from_picture(picture);
+    let along = XAxis::from_picture(picture);
     let labels = along.labels(picture.x_unit);
-    let axes = Up::from_picture(picture).map(|up| Axes { along, up });
+    let axes = YAxis::from_picture(picture).map(|up| Axes { along, up });
     Panels {
         panels: picture
             .panels
@@ -327,7 +327,7 @@ fn draw(
         ideal(&mut svg, panel, axes);
         for line in &panel.lines {
             let place = picture.names.iter().position(|name| *name == line.name).unwrap_or(0);
-            let (class, _) = look(place);
+            let (class, _) = style_of_line(place);
             svg.open_group(&format!("series {class}"), Some(&describe(picture, line)));
             match picture.kind {
                 PlotKind::Lines => draw_line(&mut svg, line, place, axes),
@@ -391,7 +391,7 @@ fn ideal(svg: &mut Svg, panel: &Panel, axes: &Axes<'_>) {
     svg.close_group();
 }
 
-fn whisker(svg: &mut Svg, x: f64, point: &ChartPoint, up: &Up) {
+fn whisker(svg: &mut Svg, x: f64, point: &ChartPoint, up: &YAxis) {
     let Some((low, high)) = point.range else { return };
     let (bottom, top) = (up.pixel(low), up.pixel(high));
     svg.line("leader", (x, bottom), (x, top));
@@ -402,7 +402,7 @@ fn whisker(svg: &mut Svg, x: f64, point: &ChartPoint, up: &Up) {
 
 fn draw_line(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
     let Axes { along, up } = axes;
-    let (_, marker) = look(place);
+    let (_, marker) = style_of_line(place);
     let mut points: Vec<(f64, f64, &ChartPoint)> = line
         .spots
         .iter()
@@ -420,7 +420,7 @@ fn draw_line(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
 /// A line with few markers, because its points are dense, on a band of their ranges.
 fn draw_dense(svg: &mut Svg, line: &Line, place: usize, axes: &Axes<'_>) {
     let Axes { along, up } = axes;
-    let (_, marker) = look(place);
+    let (_, marker) = style_of_line(place);
     let spots = line.spots.iter();
     let path: Vec<(f64, f64)> = spots
         .clone()
@@ -449,7 +449,7 @@ fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, axes: &Axes<
         PlotKind::Bars => bar_shift(picture, place) * bar_width(picture, along),
         PlotKind::Lines | PlotKind::Percentiles | PlotKind::Sequence => 0.0,
     };
-    let (class, _) = look(place);
+    let (class, _) = style_of_line(place);
     let says = format!("source, {}, {} {}: ", mark.line, picture.x, mark.x);
     let says = says + &picture.scale.show(mark.value);
     svg.open_group(&format!("series {class}"), Some(&says));
@@ -459,7 +459,7 @@ fn draw_source(svg: &mut Svg, picture: &Picture, mark: &SourceMark, axes: &Axes<
 }
 
 /// Width of a bar with its gap.
-fn bar_width(picture: &Picture, along: &Along<'_>) -> f64 {
+fn bar_width(picture: &Picture, along: &XAxis<'_>) -> f64 {
     along.room() * 0.86 / picture.names.len().max(1) as f64
 }
 

@@ -126,7 +126,7 @@ fn page() -> StudyPage {
             measure("quota & more", 101.0, Some(against(1.01, Verdict::Same))),
         ],
         summary_name: "mean".to_owned(),
-        pairs: vec![Pair {
+        pairs: vec![AaPair {
             cell: "speed 1".to_owned(),
             figure: "rate".to_owned(),
             unit: Unit::PerSecond,

@@ -4,8 +4,8 @@
 
 use pinfold_model::{Accelerator, Finding, LoadState, Metric, Origin, Role, RoleStats, Topology};
 use pinfold_report::{
-    Answer, BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Curve,
-    Distribution, Emitted, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
+    BlockRow, BlockValues, Candidate, CandidateId, CandidateKind, Comparison, Conclusion, Curve,
+    Distribution, ExportedPlan, FailedStart, Page, PinsAlone, Provenance, Ranking, RankingRow,
     ReachedStage, RequestSummary, RoleRow, RoleTable, Verdict,
 };
 
@@ -278,7 +278,7 @@ fn candidates(topology: &Topology, vcpus: u32) -> Vec<Candidate> {
         .collect()
 }
 
-fn emit_files() -> Vec<Emitted> {
+fn emit_files() -> Vec<ExportedPlan> {
     let xml = "<vcpu placement='static'>1</vcpu>\n<cputune>\n  <vcpupin vcpu='0' cpuset='1'/>\n  \
                <emulatorpin cpuset='0'/>\n</cputune>\n<cpu>\n  <topology sockets='1' cores='1' threads='1'/>\n</cpu>\n";
     let script = "#!/bin/sh\n# Starts the VM stopped, pins every thread, continues.\nset -eu\n\
@@ -291,8 +291,8 @@ fn emit_files() -> Vec<Emitted> {
     ]
 }
 
-fn text(title: &str, usage: &str, text: &str) -> Emitted {
-    Emitted { title: title.to_owned(), usage: usage.to_owned(), text: text.to_owned() }
+fn text(title: &str, usage: &str, text: &str) -> ExportedPlan {
+    ExportedPlan { title: title.to_owned(), usage: usage.to_owned(), text: text.to_owned() }
 }
 
 fn new_request() -> RequestSummary {
@@ -364,7 +364,7 @@ pub fn page(shape: [u32; 5], vcpus: u32) -> Page {
     Page {
         vm: "demo guest".to_owned(),
         banner: Some("EXAMPLE DATA: made up, nothing here was measured".to_owned()),
-        answer: Answer {
+        answer: Conclusion {
             winner: Some(CandidateId(2)),
             metric: Metric::SpinGap,
             load: LoadState::BOTH,

@@ -56,7 +56,7 @@ fn task_id(tid: u32, host: &SimHost) -> pinfold_model::TaskId {
 fn placed(
     host: &SimHost,
     plan: &Plan,
-    check: impl FnOnce(Result<Applied, NotPlaced>, Journal<'_>),
+    check: impl FnOnce(Result<Applied, PlacementError>, Journal<'_>),
 ) {
     let folder = tempfile::tempdir().unwrap();
     let state = StateDir::open(&format!("{}/state", folder.path().display())).unwrap();
@@ -65,7 +65,7 @@ fn placed(
     let (target, text) = (target(host), schema::to_json_line(plan));
     let new = NewJournal { vm_name: "vm", plan: &text, target: &target, supervised: false };
     let mut journal = journals.begin(host, &new).unwrap();
-    let done = online_and_placed(
+    let done = bring_online_and_place(
         host,
         Placement { plan, target: &target },
         &mut journal,
@@ -91,7 +91,7 @@ fn check(before: &str, during: &str) {
     let (host, plan) = (host(2), saved());
     host.set_online(&set(before));
     let offline = plan.pus().difference(&set(before));
-    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), Fit::Offline(offline));
+    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), HostMatch::Offline(offline));
     let snapshot = host.snapshot();
     placed(&host, &plan, |done, mut journal| {
         let applied = done.unwrap_or_else(|_| panic!("{before} is not placed"));
@@ -111,11 +111,11 @@ fn check(before: &str, during: &str) {
 #[test]
 fn a_saved_plan_is_for_its_host_whatever_else_is_online() {
     let (host, plan) = (host(2), saved());
-    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), Fit::Same);
+    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), HostMatch::Same);
     host.set_online(&set("0-2,4-6"));
-    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), Fit::OtherOnline);
+    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), HostMatch::OtherOnline);
     let old = Plan { cpus: None, ..plan };
-    assert_eq!(pinfold_plan::fit(&old, &topology(&host)), Fit::Other(Vec::new()));
+    assert_eq!(pinfold_plan::fit(&old, &topology(&host)), HostMatch::Other(Vec::new()));
 }
 
 /// This is only detected when the CPUs are online: they are not siblings here.
@@ -123,10 +123,10 @@ fn a_saved_plan_is_for_its_host_whatever_else_is_online() {
 fn a_plan_of_another_host_goes_no_further_than_to_bring_cpus_online() {
     let (host, plan) = (host(1), saved());
     host.set_online(&set("0,4"));
-    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), Fit::Offline(set("1-2,5-6")));
+    assert_eq!(pinfold_plan::fit(&plan, &topology(&host)), HostMatch::Offline(set("1-2,5-6")));
     let snapshot = host.snapshot();
     placed(&host, &plan, |done, _journal| {
-        let Err(NotPlaced::Elsewhere(failure)) = done else { panic!("it is placed") };
+        let Err(PlacementError::Elsewhere(failure)) = done else { panic!("it is placed") };
         assert_eq!(failure.exit, Exit::Input);
         let text = "the plan was created for another machine: the core of CPU 1 is 1 here, 1,5 in \
                     the plan; the core of CPU 2 is 2 here, 2,6 in the plan; ";
@@ -137,7 +137,7 @@ fn a_plan_of_another_host_goes_no_further_than_to_bring_cpus_online() {
     assert_eq!(host.snapshot(), snapshot);
     // If one of them is online already, nothing is changed.
     host.set_online(&set("0-1,4-5"));
-    assert!(matches!(pinfold_plan::fit(&plan, &topology(&host)), Fit::Other(_)));
+    assert!(matches!(pinfold_plan::fit(&plan, &topology(&host)), HostMatch::Other(_)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_cpu_that_does_not_come_online_ends_the_apply() {
     host.set_online(&set("0-1,4-6"));
     let snapshot = host.snapshot();
     host.fail_on(&format!("write {} ", paths::cpu_is_online(pinfold_model::PuId(2))), 16);
-    placed(&host, &plan, |done, _journal| assert!(matches!(done, Err(NotPlaced::Apply(_)))));
+    placed(&host, &plan, |done, _journal| assert!(matches!(done, Err(PlacementError::Apply(_)))));
     host.clear_faults();
     assert_eq!(host.snapshot(), snapshot);
 }

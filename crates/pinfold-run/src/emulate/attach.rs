@@ -13,7 +13,7 @@ use pinfold_host::mountinfo::{self, Mount};
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_status, process as own};
 use pinfold_model::text::count_noun;
-use pinfold_model::{Attach, AttachKind, Tid, shown};
+use pinfold_model::{Attach, AttachKind, Tid, escape};
 use serde_json::Value;
 
 use super::ipc::Member;
@@ -46,7 +46,7 @@ struct Container {
 
 /// Finds what has this name.
 pub fn find(host: &dyn Host, kind: AttachKind, name: &str) -> Result<Found, Failure> {
-    let what = format!("{} {}", kind.word(), shown::name(name));
+    let what = format!("{} {}", kind.word(), escape::name(name));
     let members = match kind {
         AttachKind::Container => containers(host, &what, name)?,
         AttachKind::Unit => unit(host, &what, name)?,
@@ -85,7 +85,7 @@ pub fn process(host: &dyn Host, pid: u32) -> Result<Found, Failure> {
 /// A group by its path.
 pub fn group(path: &str) -> Found {
     let members = vec![Member::Group { path: path.to_owned() }];
-    Found { what: format!("group {}", shown::name(path)), members, notes: Vec::new() }
+    Found { what: format!("group {}", escape::name(path)), members, notes: Vec::new() }
 }
 
 fn refuse(what: &str, why: &str) -> Failure {

@@ -5,11 +5,11 @@ use std::process::ExitStatus;
 
 use crate::claims::{self, Claims};
 use crate::descendants::{Descendants, OnLeft};
-use crate::{Exit, Failure, ended, host, interrupt};
+use crate::{Exit, Failure, ended_placements, host, interrupt};
 use pinfold_emulate::{Effort, NodeStatus};
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_host::{Host as _, SystemClock, files};
-use pinfold_model::{CpuSet, Platform, shown};
+use pinfold_model::{CpuSet, Platform, escape};
 
 use super::ipc::Enter;
 use super::status::Endpoint;
@@ -46,7 +46,7 @@ pub fn require_program(command: &[String]) -> Result<(), Failure> {
     if process::find_program(program).is_some() {
         return Ok(());
     }
-    let name = shown::name(program);
+    let name = escape::name(program);
     let text = if files::exists(program) && program.contains('/') {
         format!("{name} is not an executable file")
     } else if program.contains('/') {
@@ -78,7 +78,7 @@ pub fn run_slow(
     require_program(command)?;
     let host = host::live()?;
     let before = host.affinity(process::own_pid())?;
-    ended::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
+    ended_placements::clear_up_in(&host, &host::journals(session.state, &SystemClock)?)?;
     let starting = StartLock::wait(session.state)?;
     let name = platform.vnodes.first().map(|vnode| vnode.name.clone()).unwrap_or_default();
     let claims = if options.ignore_claims {
@@ -112,7 +112,7 @@ pub fn run_slow(
                 child.insert((running, descendants, cpus))
             }
         };
-        hand_on(running)?;
+        forward_signals(running)?;
         ended = running.try_wait()?;
         descendants.reap(&host, running.pid())?;
         if ended.is_some() {
@@ -152,7 +152,7 @@ fn percent(millionths: u32) -> String {
 
 /// Forwards signals to the command. Ctrl-C of a terminal reaches it directly, and many programs
 /// treat a second one as a forced exit.
-pub fn hand_on(command: &mut Child) -> Result<(), Failure> {
+pub fn forward_signals(command: &mut Child) -> Result<(), Failure> {
     for signal in interrupt::take_forwarded() {
         let by_terminal = signal == Signaled::Interrupt && std::io::stdin().is_terminal();
         if !by_terminal {

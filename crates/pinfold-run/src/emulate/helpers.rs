@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::{Failure, host};
 use pinfold_emulate::{
-    Burner, Calibration, Calibrations, Cleanup, Effort, HelperSpawner, ReferenceRun, SpeedError,
-    Throughput, Watchdog, Window, Witness,
+    BackgroundReferenceRun, Burner, Calibration, Calibrations, Cleanup, Effort, HelperSpawner,
+    ReferenceRun, SpeedError, Throughput, Watchdog, Window,
 };
 use pinfold_host::process::{self, Child, Heartbeat, Spawn, Stdio};
 use pinfold_host::{LiveHost, SystemClock, with_causes};
@@ -24,7 +24,7 @@ use crate::helper_program::{Helper, HelperProgram};
 use crate::message::say;
 
 /// Programs from a copy of `pinload` that this process has installed.
-pub struct Programs<'p> {
+pub struct HelperProcesses<'p> {
     pinload: &'p Pinload,
     /// The program of the sentinels.
     program: &'p HelperProgram,
@@ -34,7 +34,7 @@ pub struct Programs<'p> {
     messages: Mutex<Vec<String>>,
 }
 
-impl<'p> Programs<'p> {
+impl<'p> HelperProcesses<'p> {
     /// The programs of this copy, with the file of their costs.
     pub fn new(pinload: &'p Pinload, program: &'p HelperProgram, kept: StoredCosts<'p>) -> Self {
         let (renews, effort) = (true, Effort::Full);
@@ -118,8 +118,8 @@ fn at_ns(ms: usize) -> u64 {
     u64::try_from(ms).unwrap_or(u64::MAX).saturating_mul(1_000_000)
 }
 
-impl HelperSpawner for Programs<'_> {
-    fn recall(&self) -> Calibrations {
+impl HelperSpawner for HelperProcesses<'_> {
+    fn load_calibrations(&self) -> Calibrations {
         self.kept.load()
     }
 
@@ -127,7 +127,7 @@ impl HelperSpawner for Programs<'_> {
         self.effort
     }
 
-    fn keep(&self, calibration: &Calibration) {
+    fn store_calibration(&self, calibration: &Calibration) {
         self.kept.add(calibration);
     }
 
@@ -138,7 +138,7 @@ impl HelperSpawner for Programs<'_> {
         }
     }
 
-    fn rates(
+    fn measure_throughput(
         &self,
         entries: &[String],
         pus: &CpuSet,
@@ -159,12 +159,12 @@ impl HelperSpawner for Programs<'_> {
         rates(&outcome)
     }
 
-    fn witness(
+    fn start_reference_run(
         &self,
         entries: &[String],
         pus: &CpuSet,
         duration_ns: u64,
-    ) -> Result<Option<Box<dyn Witness>>, SpeedError> {
+    ) -> Result<Option<Box<dyn BackgroundReferenceRun>>, SpeedError> {
         if !self.renews {
             return Ok(None);
         }
@@ -196,7 +196,7 @@ impl HelperSpawner for Programs<'_> {
         Ok(Some(Box::new(Watched { child, output, benchmark })))
     }
 
-    fn burn(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+    fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
         let life = LoadDuration::Vouched { silence_ns: BURNER_SILENCE_NS };
         let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life };
         let placement =
@@ -208,7 +208,7 @@ impl HelperSpawner for Programs<'_> {
         Ok(Box::new(Burning { loads }))
     }
 
-    fn sentinel(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+    fn spawn_watchdog(&self, what: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         let mut child = self
             .program
             .spawn(Helper::Sentinel(&what))
@@ -232,7 +232,7 @@ struct Watched {
     benchmark: Progress,
 }
 
-impl Witness for Watched {
+impl BackgroundReferenceRun for Watched {
     fn poll(&mut self) -> Result<Option<Throughput>, SpeedError> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         if !status.success() {
@@ -280,7 +280,7 @@ impl Drop for Watching {
 pub fn sentinel(what: &Cleanup) -> Result<(), Failure> {
     let host = LiveHost::new()?;
     let release = || pinfold_emulate::release(&host, what).map_err(Failure::from);
-    let beats = host::beats();
+    let beats = host::receive_heartbeats();
     loop {
         match beats.recv_timeout(SILENCE) {
             Ok(_) => {}

@@ -18,7 +18,7 @@ use super::status::is_platform;
 /// Name of the socket in the state directory.
 const SOCKET: &str = "emulate.sock";
 /// The file with the reason why the last platform ended by itself.
-const LAST_WORDS: &str = "emulate.last";
+const EXIT_REASON_FILE: &str = "emulate.last";
 /// Limits on concurrent clients, their time, and the length of a request.
 const MAX_CALLERS: usize = 8;
 const TIMEOUT_NS: u64 = 2_000_000_000;
@@ -32,7 +32,7 @@ const SLICE: Duration = Duration::from_millis(500);
 /// A request to the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Ask {
+pub enum SupervisorRequest {
     /// The status of all vnodes.
     Status,
     /// Changes a speed.
@@ -86,7 +86,7 @@ pub enum Member {
     },
 }
 
-impl Ask {
+impl SupervisorRequest {
     fn patience(&self) -> Duration {
         match self {
             Self::Down => DOWN_AFTER,
@@ -102,7 +102,7 @@ impl Ask {
 /// A response of the supervisor.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Answer {
+pub enum SupervisorResponse {
     /// The error, and a hint.
     Refused {
         /// The message of the failure.
@@ -139,7 +139,7 @@ pub struct Enter {
     pub memory_node: Option<u32>,
 }
 
-impl Answer {
+impl SupervisorResponse {
     pub(crate) fn from_failure(failure: &Failure) -> Self {
         Self::Refused {
             why: failure.message.clone(),
@@ -184,17 +184,20 @@ pub fn socket(state: &StateDir) -> String {
 }
 
 /// Sends a request to the supervisor; `None` if there is none.
-pub fn ask(state: &StateDir, ask: &Ask) -> Result<Option<Answer>, Failure> {
+pub fn ask(
+    state: &StateDir,
+    ask: &SupervisorRequest,
+) -> Result<Option<SupervisorResponse>, Failure> {
     ask_process(state, ask, None)
 }
 
 /// As [`ask`], but only the process with this PID: a supervisor of another start does not count.
 pub fn ask_process(
     state: &StateDir,
-    ask: &Ask,
+    ask: &SupervisorRequest,
     only: Option<Tid>,
-) -> Result<Option<Answer>, Failure> {
-    let (stream, pid) = match ControlSocket::knock(&socket(state)) {
+) -> Result<Option<SupervisorResponse>, Failure> {
+    let (stream, pid) = match ControlSocket::connect(&socket(state)) {
         Ok(found) => found,
         Err(error) => {
             return match error.errno().map(std::io::Error::from_raw_os_error).map(|e| e.kind()) {
@@ -212,19 +215,20 @@ pub fn ask_process(
     let mut writer = &stream;
     writer.write_all(line.as_bytes()).map_err(|error| connection_failure(&error))?;
     let answer = hear(&stream, pid, ask)?.map_err(|error| connection_failure(&error))?;
-    let answer: Answer =
+    let answer: SupervisorResponse =
         serde_json::from_str(&answer).map_err(|error| connection_failure(&error))?;
     match answer {
-        Answer::Refused { why, hint, residue } => {
+        SupervisorResponse::Refused { why, hint, residue } => {
             let failure = Failure::new(if residue { Exit::Residue } else { Exit::Input }, why);
             Err(match hint {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
             })
         }
-        answer @ (Answer::Status(_) | Answer::Done | Answer::Enter(_) | Answer::Down(_)) => {
-            Ok(Some(answer))
-        }
+        answer @ (SupervisorResponse::Status(_)
+        | SupervisorResponse::Done
+        | SupervisorResponse::Enter(_)
+        | SupervisorResponse::Down(_)) => Ok(Some(answer)),
     }
 }
 
@@ -237,7 +241,11 @@ fn connection_failure(error: &dyn std::fmt::Display) -> Failure {
 
 /// The response of a process. A process that is stopped, or does not respond in time, is a failure
 /// that names it.
-fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<String>, Failure> {
+fn hear(
+    mut stream: &UnixStream,
+    pid: Tid,
+    ask: &SupervisorRequest,
+) -> Result<std::io::Result<String>, Failure> {
     let (mut line, mut room) = (Vec::new(), [0; 4096]);
     let mut waited = Duration::ZERO;
     if let Err(error) = stream.set_read_timeout(Some(SLICE)) {
@@ -245,7 +253,7 @@ fn hear(mut stream: &UnixStream, pid: Tid, ask: &Ask) -> Result<std::io::Result<
     }
     while !line.ends_with(b"\n") {
         // Changes and undos are waited for.
-        if matches!(ask, Ask::Status) {
+        if matches!(ask, SupervisorRequest::Status) {
             interrupt::check()?;
         }
         match stream.read(&mut room) {
@@ -313,7 +321,10 @@ fn supervisor(state: &StateDir) -> Result<Option<Tid>, Failure> {
 }
 
 /// As [`ask`], with a failure if there is no platform.
-pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
+pub fn require(
+    state: &StateDir,
+    question: &SupervisorRequest,
+) -> Result<SupervisorResponse, Failure> {
     if let Some(answer) = ask(state, question)? {
         return Ok(answer);
     }
@@ -337,7 +348,7 @@ pub fn require(state: &StateDir, question: &Ask) -> Result<Answer, Failure> {
 
 /// The cgroups and CPUs of a vnode of the active platform.
 pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), Failure> {
-    let ask = Ask::Enter { vnode: vnode.to_owned() };
+    let ask = SupervisorRequest::Enter { vnode: vnode.to_owned() };
     let Enter { files, pus, .. } = require(state, &ask)?.enter()?;
     let strange = |what: &str| {
         Failure::new(Exit::Host, format!("cannot parse the supervisor's reply: {what}"))
@@ -348,22 +359,22 @@ pub fn place_of(state: &StateDir, vnode: &str) -> Result<(Vec<String>, CpuSet), 
 
 /// Why the last platform ended without a request; `None` if it did not.
 fn last_message(state: &StateDir) -> Option<String> {
-    let words = state.read(LAST_WORDS).ok()?;
+    let words = state.read(EXIT_REASON_FILE).ok()?;
     Some(String::from_utf8_lossy(&words).trim().to_owned())
 }
 
 /// Stores why a platform ended. A failed write cannot be reported.
-pub(crate) fn keep_last_words(state: &StateDir, failure: &Failure) {
+pub(crate) fn store_exit_reason(state: &StateDir, failure: &Failure) {
     let hint = failure.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
-    match state.replace(LAST_WORDS, format!("{}{hint}\n", failure.message).as_bytes()) {
+    match state.replace(EXIT_REASON_FILE, format!("{}{hint}\n", failure.message).as_bytes()) {
         Ok(()) | Err(_) => {}
     }
 }
 
 /// Removes the reason of an earlier platform.
-pub(crate) fn forget_last_words(state: &StateDir) -> Result<(), Failure> {
-    if state.contains(LAST_WORDS) {
-        state.remove(LAST_WORDS).map_err(Failure::from)
+pub(crate) fn remove_exit_reason(state: &StateDir) -> Result<(), Failure> {
+    if state.contains(EXIT_REASON_FILE) {
+        state.remove(EXIT_REASON_FILE).map_err(Failure::from)
     } else {
         Ok(())
     }
@@ -402,9 +413,9 @@ impl Listener {
 
     /// The complete requests received so far, without waiting. Clients that are slow or send too
     /// much are disconnected.
-    pub(crate) fn hear(&mut self, now: u64) -> Vec<(Caller, Result<Ask, Failure>)> {
+    pub(crate) fn hear(&mut self, now: u64) -> Vec<(Caller, Result<SupervisorRequest, Failure>)> {
         while self.callers.len() < MAX_CALLERS
-            && let Some(stream) = self.socket.answer()
+            && let Some(stream) = self.socket.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
                 let until = now.saturating_add(TIMEOUT_NS);
@@ -461,7 +472,7 @@ impl Caller {
 
     /// Sends the response and closes the connection. A client that has disconnected needs no
     /// response.
-    pub(crate) fn answer(mut self, answer: &Answer) {
+    pub(crate) fn answer(mut self, answer: &SupervisorResponse) {
         let Ok(mut line) = serde_json::to_vec(answer) else { return };
         line.push(b'\n');
         // A line that does not fit into the socket buffer is read while it is written.

@@ -32,14 +32,14 @@ pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
 
 /// False for the text of a platform that other commands cannot access: that of `run --speed` or of
 /// a study, which ends with its process.
-pub fn answers(text: &str) -> bool {
+pub fn is_reachable(text: &str) -> bool {
     let value: Option<Value> = serde_json::from_str(text).ok();
     value.is_none_or(|value| value.get("answers").and_then(Value::as_bool) != Some(false))
 }
 
 /// How to end a platform with a running supervisor.
-pub fn way_to_end(text: &str, supervisor: Tid) -> String {
-    if answers(text) {
+pub fn describe_end(text: &str, supervisor: Tid) -> String {
+    if is_reachable(text) {
         format!("end it with `{}`", Command::new("emulate down"))
     } else {
         format!(

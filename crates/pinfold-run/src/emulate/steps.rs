@@ -32,7 +32,7 @@ pub fn steps_of(host: &LiveHost, plan: &EmulationPlan) -> Result<PlannedPlatform
                 all.steps.push(step);
             }
         }
-        let lines = pinfold_emulate::at_work(&node, &cgroup).into_iter();
+        let lines = pinfold_emulate::describe_effects(&node, &cgroup).into_iter();
         all.at_work.extend(lines.map(|line| (node.name.clone(), line)));
         all.cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
     }

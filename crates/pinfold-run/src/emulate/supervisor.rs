@@ -28,9 +28,9 @@ use serde_json::Value;
 
 use super::attach;
 use super::attachments::Joined;
-use super::helpers::Programs;
-use super::ipc::{self, Answer, Ask, Caller, Enter, Listener};
-use super::like;
+use super::helpers::HelperProcesses;
+use super::ipc::{self, Caller, Enter, Listener, SupervisorRequest, SupervisorResponse};
+use super::profile_ratio;
 use super::status::{self, Endpoint};
 use super::stored_costs::StoredCosts;
 use crate::helper_program::{Helper, Session};
@@ -111,7 +111,7 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
     while SystemClock.now_ns() < end && !interrupt::is_requested() {
         // A supervisor that ends closes the connection; its last lines contain the reason.
         let own = Some(child.pid());
-        if let Ok(Some(answer)) = ipc::ask_process(state, &Ask::Status, own) {
+        if let Ok(Some(answer)) = ipc::ask_process(state, &SupervisorRequest::Status, own) {
             hand_over(said.try_iter(), &mut last_words);
             let status = answer.status()?;
             let _its_task = child.detach();
@@ -185,7 +185,7 @@ pub fn plan_of(
         let Some(like) = &mut vnode.like else { continue };
         like.file = resolve_path(path, &like.file);
         like.own = like.own.as_ref().map(|own| resolve_path(path, own));
-        let prediction = like::speed_like(like, host)
+        let prediction = profile_ratio::speed_like(like, host)
             .map_err(|failure| at(platforms::place_of_key(&text, &vnode.name, "like"), failure))?;
         let lines = prediction.to_lines();
         predicted.extend(lines.into_iter().map(|line| Finding::note(&vnode.name, line)));
@@ -379,7 +379,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
             .with_hint("wait until its machine has started, or stop that process")
     })?;
     let plan = plan_of(platform, &host, &platform.claims(&host, session.state)?)?;
-    ipc::forget_last_words(session.state)?;
+    ipc::remove_exit_reason(session.state)?;
     let activation = Activation {
         plan: &plan,
         starting: Some(starting),
@@ -394,7 +394,7 @@ pub fn supervise(platform: &PlatformFile<'_>, session: Session<'_>) -> Result<()
     });
     if let Err(failure) = &ended {
         // In the background the messages have no reader: `status` reports them.
-        ipc::keep_last_words(session.state, failure);
+        ipc::store_exit_reason(session.state, failure);
     }
     ended
 }
@@ -452,7 +452,7 @@ pub fn with_platform(
     let pinload = Pinload::install()?;
     let topology = inputs::topology(host, None)?;
     let kept = StoredCosts::from_host(host, activation.session.state, &topology)?;
-    let programs = Programs::new(&pinload, activation.session.program, kept);
+    let programs = HelperProcesses::new(&pinload, activation.session.program, kept);
     let programs = programs.with_effort(activation.effort);
     let facts = Facts::find(host)?;
     let machine = Machine { host, topology: &topology, facts: &facts };
@@ -463,7 +463,7 @@ pub fn with_platform(
 pub fn with_programs(
     machine: Machine<'_>,
     Activation { plan, starting, session: Session { state, .. }, door, wake_fd, effort: _ }: Activation<'_>,
-    programs: &Programs<'_>,
+    programs: &HelperProcesses<'_>,
     work: &mut Work<'_>,
 ) -> Result<(), Failure> {
     let host = machine.host;
@@ -486,7 +486,7 @@ pub fn with_programs(
     drop(starting);
     let ended = groups.and_then(|groups| {
         let slowing = Slowing { plan, programs, journal: &mut journal, listener, wake_fd };
-        in_force(machine, groups, slowing, work)
+        run_platform(machine, groups, slowing, work)
     });
     let undone = apply_session::undo(host, journal);
     let (caller, stopped) = ended?;
@@ -501,8 +501,8 @@ pub fn with_programs(
     });
     if let Some(caller) = caller {
         caller.answer(&match &answered {
-            Ok(reported) => Answer::Down(reported.clone()),
-            Err(failure) => Answer::from_failure(failure),
+            Ok(reported) => SupervisorResponse::Down(reported.clone()),
+            Err(failure) => SupervisorResponse::from_failure(failure),
         });
     }
     answered.map(|_| ())
@@ -513,7 +513,7 @@ type EndOfPlatform = (Option<Caller>, Result<(), Failure>);
 
 /// The supervisor itself stays on the host's CPUs: its heartbeats would disturb the vnodes. Kernels
 /// before 6.2 reset the affinity when a step enables cpuset, so it is set after the steps.
-fn keep_off(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
+fn leave_vnode_cpus(host: &LiveHost, plan: &EmulationPlan) -> Result<(), Failure> {
     let mut free = plan.plan.housekeeping.clone();
     for vnode in &plan.vnodes {
         free = free.difference(&vnode.cpus());
@@ -570,20 +570,20 @@ fn make_groups(
 /// What slowing the vnodes of a platform needs.
 struct Slowing<'a, 'c> {
     plan: &'a EmulationPlan,
-    programs: &'a Programs<'a>,
+    programs: &'a HelperProcesses<'a>,
     journal: &'a mut Journal<'c>,
     listener: Option<Listener>,
     wake_fd: Option<BorrowedFd<'a>>,
 }
 
-fn in_force(
+fn run_platform(
     Machine { host, topology, facts }: Machine<'_>,
     Groups { nodes, cautions }: Groups,
     Slowing { plan, programs, journal, listener, wake_fd }: Slowing<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<EndOfPlatform, Failure> {
     let cgroups = nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
-    keep_off(host, plan)?;
+    leave_vnode_cpus(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::hasten() {
         say(&format!("on a busy machine the speeds may be missed at times: {error}"));
@@ -591,7 +591,7 @@ fn in_force(
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, cgroups, cautions, plan, topology };
     let (hierarchies, joined) = (&facts.hierarchies, Joined::default());
-    let mut door = Door { host, journal, hierarchies, joined, listener, wake_fd };
+    let mut door = PlatformServer { host, journal, hierarchies, joined, listener, wake_fd };
     let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
     Ok((worked?, stopped))
@@ -613,7 +613,7 @@ pub(super) fn moved_tasks(steps: &[Step]) -> Vec<TaskId> {
 }
 
 /// Where clients arrive, and the journal of what they need.
-pub(super) struct Door<'a, 'c> {
+pub(super) struct PlatformServer<'a, 'c> {
     pub(super) host: &'a LiveHost,
     pub(super) journal: &'a mut Journal<'c>,
     pub(super) hierarchies: &'a Hierarchies,
@@ -622,7 +622,7 @@ pub(super) struct Door<'a, 'c> {
     wake_fd: Option<BorrowedFd<'a>>,
 }
 
-impl Door<'_, '_> {
+impl PlatformServer<'_, '_> {
     /// Restricts a client to the vnode that it joins. Without a cpuset that takes a mask, which the
     /// journal records: it would stay when the vnode ends.
     fn admit(
@@ -646,7 +646,7 @@ impl Door<'_, '_> {
 /// The client that requested the end, if any.
 fn until_done(
     platformed: &mut ActivePlatform<'_>,
-    door: &mut Door<'_, '_>,
+    door: &mut PlatformServer<'_, '_>,
     work: &mut Work<'_>,
 ) -> Result<Option<Caller>, Failure> {
     let mut watcher = EventWatcher::new();
@@ -664,30 +664,32 @@ fn until_done(
         let received = listener_due.map(|listener| listener.hear(now)).unwrap_or_default();
         for (caller, question) in received {
             match question {
-                Ok(Ask::Down) => return Ok(Some(caller)),
-                Ok(Ask::Join { vnode }) => match door.admit(platformed, &caller, &vnode) {
-                    Ok(enter) => caller.answer(&Answer::Enter(enter)),
-                    Err(failure) => caller.answer(&Answer::from_failure(&failure)),
-                },
-                Ok(Ask::Attach { vnode, what, members }) => {
-                    match door.attach(platformed, &vnode, &what, &members) {
-                        Ok(()) => caller.answer(&Answer::Done),
-                        Err(failure) => caller.answer(&Answer::from_failure(&failure)),
+                Ok(SupervisorRequest::Down) => return Ok(Some(caller)),
+                Ok(SupervisorRequest::Join { vnode }) => {
+                    match door.admit(platformed, &caller, &vnode) {
+                        Ok(enter) => caller.answer(&SupervisorResponse::Enter(enter)),
+                        Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
                     }
                 }
-                Ok(Ask::Status) => match platformed.nodes.status() {
+                Ok(SupervisorRequest::Attach { vnode, what, members }) => {
+                    match door.attach(platformed, &vnode, &what, &members) {
+                        Ok(()) => caller.answer(&SupervisorResponse::Done),
+                        Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
+                    }
+                }
+                Ok(SupervisorRequest::Status) => match platformed.nodes.status() {
                     Ok(nodes) => {
                         let mut status = status::to_json(&nodes, platformed.plan);
                         door.joined.report(&mut status);
-                        caller.answer(&Answer::Status(status));
+                        caller.answer(&SupervisorResponse::Status(status));
                     }
-                    Err(error) => caller.answer(&Answer::from_failure(&error.into())),
+                    Err(error) => caller.answer(&SupervisorResponse::from_failure(&error.into())),
                 },
                 Ok(question) => match platformed.answer(&question) {
                     Ok(answer) => caller.answer(&answer),
-                    Err(failure) => caller.answer(&Answer::from_failure(&failure)),
+                    Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
                 },
-                Err(failure) => caller.answer(&Answer::from_failure(&failure)),
+                Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
             }
         }
         let mut sources = door.listener.as_ref().map(Listener::sources).unwrap_or_default();
@@ -697,21 +699,25 @@ fn until_done(
         let woken = watcher.wait(ns, &sources)?;
         is_asked = woken.others;
         if is_asked {
-            interrupt::silence();
+            interrupt::drain_signal_pipe();
         }
     }
 }
 
 impl ActivePlatform<'_> {
-    fn answer(&mut self, question: &Ask) -> Result<Answer, Failure> {
+    fn answer(&mut self, question: &SupervisorRequest) -> Result<SupervisorResponse, Failure> {
         match question {
-            Ask::Set { vnode, speed, pu } => {
+            SupervisorRequest::Set { vnode, speed, pu } => {
                 self.set(vnode, speed, pu.map(PuId))?;
-                Ok(Answer::Done)
+                Ok(SupervisorResponse::Done)
             }
-            Ask::Enter { vnode } | Ask::Join { vnode } => Ok(Answer::Enter(self.enter(vnode)?)),
+            SupervisorRequest::Enter { vnode } | SupervisorRequest::Join { vnode } => {
+                Ok(SupervisorResponse::Enter(self.enter(vnode)?))
+            }
             // These are answered where they are done.
-            Ask::Status | Ask::Attach { .. } | Ask::Down => Ok(Answer::Done),
+            SupervisorRequest::Status
+            | SupervisorRequest::Attach { .. }
+            | SupervisorRequest::Down => Ok(SupervisorResponse::Done),
         }
     }
 

@@ -9,14 +9,14 @@ use crate::{Exit, Failure, interrupt};
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
 use pinfold_host::files::StateDir;
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_probe::cpu_speed::{Amount, MicroBenchmark, MicroKind, SpeedBenchmark as _};
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_stats::{Block, median, ratio_interval};
 use serde_json::Value;
 
-use super::ipc::{self, Ask};
+use super::ipc::{self, SupervisorRequest};
 use crate::message::say;
 
 /// A change of speed takes effect within two periods, few of which are longer than this.
@@ -117,7 +117,7 @@ impl<'s> Vnode<'s> {
             Failure::new(Exit::Host, format!("cannot parse the supervisor's reply: {what}"))
         };
         let (files, mask) = ipc::place_of(state, name)?;
-        let status = ipc::require(state, &Ask::Status)?.status()?;
+        let status = ipc::require(state, &SupervisorRequest::Status)?.status()?;
         let (method, asked) = requested_speeds(&status, name)
             .ok_or_else(|| strange(&format!("no result for {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
@@ -126,7 +126,11 @@ impl<'s> Vnode<'s> {
     }
 
     fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
-        let ask = Ask::Set { vnode: self.name.to_owned(), speed: format!("{speed:.6}"), pu };
+        let ask = SupervisorRequest::Set {
+            vnode: self.name.to_owned(),
+            speed: format!("{speed:.6}"),
+            pu,
+        };
         ipc::require(self.state, &ask)?.expect_empty()
     }
 
@@ -172,7 +176,7 @@ impl Verification {
             remarks.push(format!(
                 "{} {} too few: a useful interval needs five",
                 count_noun(repetitions, "repetition"),
-                agree(repetitions, "is", "are")
+                select_verb(repetitions, "is", "are")
             ));
         }
         if self.asked.iter().any(|(_, speed)| *speed != self.requested_speed()) {

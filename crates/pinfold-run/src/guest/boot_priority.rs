@@ -9,7 +9,7 @@
 
 use pinfold_host::{Host as _, HostError, HostMut as _, LiveHost};
 use pinfold_model::{Policy, Role, Tid};
-use pinfold_vm::threads::Found;
+use pinfold_vm::threads::DiscoveredVm;
 
 /// Threads with `SCHED_BATCH` until [`BatchPriority::end`].
 pub struct BatchPriority<'a> {
@@ -20,7 +20,7 @@ pub struct BatchPriority<'a> {
 impl<'a> BatchPriority<'a> {
     /// Sets `SCHED_BATCH` for all vCPUs except the first, and except those whose plan sets a
     /// policy: the watchdog must be able to remove real-time policies.
-    pub fn all_but_first(host: &'a LiveHost, found: &Found) -> Result<Self, HostError> {
+    pub fn all_but_first(host: &'a LiveHost, found: &DiscoveredVm) -> Result<Self, HostError> {
         let mut yielding = Self { host, former: Vec::new() };
         let others = found
             .threads
@@ -77,7 +77,7 @@ mod tests {
             host.set_policy(threads[2].task.tid, Policy::Idle).unwrap();
             host.set_policy(threads[1].task.tid, Policy::Other { nice: 3 }).unwrap();
             let before = policies();
-            let found = Found {
+            let found = DiscoveredVm {
                 pid: process::own_pid(),
                 threads: threads.clone(),
                 accelerator: None,

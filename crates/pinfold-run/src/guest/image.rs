@@ -10,7 +10,7 @@ use pinfold_vm::guest::{self, DemoGuest, Flavour, GuestDisks, GuestKernel};
 use pinfold_vm::launch::LaunchOptions;
 
 use super::scratch::Scratch;
-use super::subject::{Inside, MEMORY_MIB, Subject};
+use super::subject::{GuestAccess, MEMORY_MIB, Subject};
 use crate::message::say;
 use crate::{Exit, Failure};
 
@@ -128,7 +128,7 @@ impl GuestImage {
             disks: self.disks.clone(),
         };
         let per_vcpu_ns =
-            if demo.starts_on_one() { HELLO_PER_LATER_VCPU_NS } else { HELLO_PER_VCPU_NS };
+            if demo.is_single_cpu_boot() { HELLO_PER_LATER_VCPU_NS } else { HELLO_PER_VCPU_NS };
         let stale = Finding::warning(
             "guest kernel",
             "apt could not be queried, so an earlier kernel from the cache is used",
@@ -139,7 +139,7 @@ impl GuestImage {
             command: Vec::new(),
             vcpus: shape.vcpus,
             name: name.to_owned(),
-            inside: Inside::Demo,
+            inside: GuestAccess::Demo,
             agent_socket: self.agent_socket.clone(),
             hello_ns: HELLO_NS + per_vcpu_ns * u64::from(shape.vcpus.saturating_sub(1)),
             kernel: Some(self.kernel.clone()),

@@ -16,11 +16,11 @@ const GUEST_MEMORY_MIB: u32 = 32;
 
 /// The host's loads of one start. They are started before the plan is applied, so that isolation
 /// `own` can place them, and stopped (`SIGSTOP`) when the host must be idle.
-pub struct HostSide {
+pub struct HostLoadControl {
     loads: HostLoads,
 }
 
-impl HostSide {
+impl HostLoadControl {
     /// Starts them, stopped: one spinner for each CPU, one memory streamer, one writer.
     pub fn start(pinload: &Pinload, pus: u32, directory: &str) -> Result<Self, LoadError> {
         let specs = [
@@ -58,7 +58,7 @@ fn spec(kind: LoadKind, threads: u32) -> LoadSpec {
     LoadSpec { kind, threads, life: LoadDuration::Limited(LIMIT_NS) }
 }
 
-impl Drop for HostSide {
+impl Drop for HostLoadControl {
     fn drop(&mut self) {
         // A stopped load cannot detect that its input was closed. A load that has ended needs no
         // signal.
@@ -67,11 +67,11 @@ impl Drop for HostSide {
 }
 
 /// The guest's loads while it is loaded.
-pub struct GuestSide {
+pub struct GuestLoads {
     channels: Vec<ChannelId>,
 }
 
-impl GuestSide {
+impl GuestLoads {
     /// Starts a spinner for each vCPU and a memory streamer; also a reader if the disk is known.
     pub fn start(agent: &Agent, vcpus: u32, disk: Option<&str>) -> Result<Self, AgentError> {
         let mut specs =

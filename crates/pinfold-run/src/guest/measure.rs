@@ -8,12 +8,12 @@ use pinfold_model::{LoadState, Series, Tid};
 use pinfold_probe::agent::Agent;
 use pinfold_probe::benchmarks::{Benchmark, IoTarget, SchedPolicy};
 use pinfold_probe::roles::{self, Snapshot};
-use pinfold_probe::run_delay::{self, Watch};
+use pinfold_probe::run_delay::{self, ObservationTimes};
 use pinfold_study::store::CellResult;
-use pinfold_vm::threads::Found;
+use pinfold_vm::threads::DiscoveredVm;
 
-use super::loads::{GuestSide, HostSide};
-use super::subject::Inside;
+use super::loads::{GuestLoads, HostLoadControl};
+use super::subject::GuestAccess;
 use crate::{Exit, Failure, interrupt};
 
 /// Priority of the spin-gap benchmark: above the guest's load, so that it measures only the host.
@@ -46,15 +46,15 @@ pub struct Running<'a> {
     /// Process of the guest.
     pub pid: Tid,
     /// Threads of the guest.
-    pub found: &'a Found,
+    pub found: &'a DiscoveredVm,
     /// Its agent, if it has one.
     pub agent: Option<Arc<Agent>>,
     /// How it is measured from inside.
-    pub inside: &'a Inside,
+    pub inside: &'a GuestAccess,
     /// Number of its vCPUs.
     pub vcpus: u32,
     /// The host's loads.
-    pub host_side: &'a HostSide,
+    pub host_side: &'a HostLoadControl,
     /// The file with the output of its console, if known.
     pub console: Option<&'a str>,
 }
@@ -66,7 +66,7 @@ impl Running<'_> {
         let guest_side = match &self.agent {
             Some(agent) if load.guest => {
                 let disk = self.inside.disks().last().map(|(_, device)| *device);
-                Some(GuestSide::start(agent, self.vcpus, disk).map_err(|e| guest_failure(&e))?)
+                Some(GuestLoads::start(agent, self.vcpus, disk).map_err(|e| guest_failure(&e))?)
             }
             Some(_) | None => None,
         };
@@ -134,7 +134,7 @@ impl Running<'_> {
     fn measure_outside(&self, observation_s: f64) -> Result<Vec<Series>, Failure> {
         let duration_ns = nanoseconds(observation_s * PER_OBSERVED_S);
         let goes_on = &|| !interrupt::is_requested();
-        let watch = Watch { duration_ns, window_ns: WINDOW_NS, goes_on };
+        let watch = ObservationTimes { duration_ns, window_ns: WINDOW_NS, goes_on };
         run_delay::series(self.host, self.clock, &self.found.tasks(), &watch)
             .map_err(|error| Failure::from_error(Exit::Vm, &error, None))
     }

@@ -4,7 +4,7 @@
 //! mode 0700, is checked for links and other owners, and is removed at the end; the next run and
 //! `pinfold undo` remove folders of runs that were killed.
 
-use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
+use pinfold_host::files::{self, OwnedLock, StateDir, TemporaryKind};
 use pinfold_host::{Host, HostError, paths};
 
 /// The folder; removed when dropped.
@@ -19,11 +19,11 @@ impl Scratch {
     /// # Errors
     /// [`HostError`] if shared memory is not available or full.
     pub fn new(host: &dyn Host) -> Result<Self, HostError> {
-        let memory = Owned::Memory.folder()?;
-        Owned::Memory.remove_orphans(host, &memory)?;
-        let path = format!("{memory}/{}", Owned::Memory.name(host, 0)?);
+        let memory = TemporaryKind::Memory.folder()?;
+        TemporaryKind::Memory.remove_orphans(host, &memory)?;
+        let path = format!("{memory}/{}", TemporaryKind::Memory.name(host, 0)?);
         StateDir::open(&path)?;
-        Ok(Self { _held: Owned::hold(&path)?, path })
+        Ok(Self { _held: TemporaryKind::hold(&path)?, path })
     }
 
     /// Common prefix of the paths of these folders.

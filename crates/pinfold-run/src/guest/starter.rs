@@ -17,9 +17,9 @@ use pinfold_vm::hypervisors;
 use pinfold_vm::launch::{self, LaunchOptions, RunningVm, StderrEcho, Terminal};
 
 use super::boot_priority::BatchPriority;
-use super::loads::HostSide;
+use super::loads::HostLoadControl;
 use super::measure::{Running, last_lines};
-use super::subject::{Inside, Subject};
+use super::subject::{GuestAccess, Subject};
 use crate::{
     Exit, Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
@@ -27,10 +27,10 @@ use crate::{
     host, interrupt,
     message::say,
     plans,
-    rt_watchdog::{Beating, Guard, Supervision},
+    rt_watchdog::{HeartbeatThread, RtWatchdog, Supervision},
     start_lock::StartLock,
     start_memory::StartMemory,
-    target::placeable,
+    target::to_target,
 };
 
 /// Polling interval while a guest starts.
@@ -63,12 +63,12 @@ pub struct VmStarter<'a> {
     pub memory_node: Option<NodeId>,
     /// The order of its starts and those of other pinfold processes; `None` for plans that were
     /// made without their claims.
-    pub order: Option<&'a StartOrder>,
+    pub order: Option<&'a StartCoordination>,
 }
 
 /// What the starts of a run share about the placements of other pinfold processes.
 #[derive(Default)]
-pub struct StartOrder {
+pub struct StartCoordination {
     /// The lock that is held since the claims of the plans were read, until the first start is in
     /// the journal. Each further start takes it again.
     pub starting: Cell<Option<StartLock>>,
@@ -78,7 +78,7 @@ pub struct StartOrder {
     pub ignore_claims: bool,
 }
 
-impl StartOrder {
+impl StartCoordination {
     /// The claims that the plans avoid.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Starter for VmStarter<'_> {
 
 /// What exists before the guest of a start.
 struct Start {
-    host_side: HostSide,
+    host_side: HostLoadControl,
     began_ns: u64,
     memory: StartMemory,
 }
@@ -170,7 +170,7 @@ impl VmStarter<'_> {
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         interrupt::check()?;
-        let host_side = HostSide::start(self.pinload, self.pus, &self.io_directory)
+        let host_side = HostLoadControl::start(self.pinload, self.pus, &self.io_directory)
             .map_err(|e| Failure::from_error(Exit::Host, &e, e.hint()))?;
         let began_ns = self.clock.now_ns();
         let memory = StartMemory::read(self.host, plan, self.memory_node)?;
@@ -178,7 +178,7 @@ impl VmStarter<'_> {
         let mut vm = self.launch(plan, &start.memory)?;
         let journals = host::journals(self.state, self.clock)?;
         let (applied, journal, guard) = self.place(&vm, plan, &start, &journals)?;
-        let (beating, result) = match guard.map(Beating::start).transpose() {
+        let (beating, result) = match guard.map(HeartbeatThread::start).transpose() {
             Ok(beating) => (beating, self.use_guest(&mut vm, &start, &applied, work)),
             Err(failure) => (None, Err(failure)),
         };
@@ -187,7 +187,7 @@ impl VmStarter<'_> {
         drop(vm);
         drop(applied);
         let undone = self.revert(journal);
-        let was_received = beating.is_none_or(Beating::end);
+        let was_received = beating.is_none_or(HeartbeatThread::end);
         drop(start);
         if result.is_err() && interrupt::is_requested() {
             // An interrupted wait is not an error of the guest.
@@ -243,10 +243,10 @@ impl VmStarter<'_> {
         plan: &Plan,
         start: &Start,
         journals: &Journals<'j>,
-    ) -> Result<(Applied, Journal<'j>, Option<Guard>), Failure> {
+    ) -> Result<(Applied, Journal<'j>, Option<RtWatchdog>), Failure> {
         let own = start.host_side.tasks(self.host);
         let own = own.map_err(|e| Failure::from_error(Exit::Host, &e, None))?;
-        let target = Target { own, started_on: start.memory.node(), ..placeable(&vm.found) };
+        let target = Target { own, started_on: start.memory.node(), ..to_target(&vm.found) };
         let placement = Placement { plan, target: &target };
         let supervision = Supervision { journals, program: self.program };
         let order = self.order.map(|order| order.take(self.host, self.state, plan, target.pid));
@@ -261,11 +261,11 @@ impl VmStarter<'_> {
         applied: &Applied,
         work: impl FnOnce(&Running<'_>, &Facts) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::starts_on_one);
+        let starts_on_one = self.subject.demo.as_ref().is_some_and(DemoGuest::is_single_cpu_boot);
         let yielding = starts_on_one.then(|| BatchPriority::all_but_first(self.host, &vm.found));
         let yielding = yielding.transpose()?;
         vm.cont().map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
-        let agent = self.greet(vm, yielding)?;
+        let agent = self.wait_for_agent(vm, yielding)?;
         let beat = |agent| Heartbeat::start_while(agent, || !interrupt::is_requested());
         let beat = agent.as_ref().map(beat).transpose();
         let beat = beat.map_err(|e| Failure::from_error(Exit::Vm, &e, e.hint()))?;
@@ -295,13 +295,13 @@ impl VmStarter<'_> {
     }
 
     /// The agent's connection; for a guest without one, waits for the time that it needs to start.
-    fn greet(
+    fn wait_for_agent(
         &self,
         vm: &mut RunningVm,
         yielding: Option<BatchPriority<'_>>,
     ) -> Result<Option<Arc<Agent>>, Failure> {
         match &self.subject.inside {
-            Inside::Demo | Inside::Agent => {
+            GuestAccess::Demo | GuestAccess::Agent => {
                 let waits: &dyn Fn() -> bool = &|| !interrupt::is_requested();
                 let hello_ns = self.subject.hello_ns;
                 let socket = &self.subject.agent_socket;
@@ -317,7 +317,7 @@ impl VmStarter<'_> {
                 self.check_page_tables(&agent)?;
                 Ok(Some(Arc::new(agent)))
             }
-            Inside::Nothing { settle_ns } => self.settle(vm, *settle_ns).map(|()| None),
+            GuestAccess::Nothing { settle_ns } => self.settle(vm, *settle_ns).map(|()| None),
         }
     }
 

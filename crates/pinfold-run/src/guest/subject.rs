@@ -14,7 +14,7 @@ const HELLO_NS: u64 = 60_000_000_000;
 
 /// How a guest is measured from inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inside {
+pub enum GuestAccess {
     /// It runs the agent; its two disks are the demo's.
     Demo,
     /// It runs the agent; nothing is known about its disks.
@@ -26,20 +26,20 @@ pub enum Inside {
     },
 }
 
-impl Inside {
+impl GuestAccess {
     /// True if it runs the agent: it can be loaded and measured from within.
     pub(crate) fn has_agent(&self) -> bool {
         match self {
-            Inside::Demo | Inside::Agent => true,
-            Inside::Nothing { .. } => false,
+            GuestAccess::Demo | GuestAccess::Agent => true,
+            GuestAccess::Nothing { .. } => false,
         }
     }
 
     /// Its disks that may be measured, with their device files.
     pub(crate) fn disks(&self) -> &'static [(Disk, &'static str)] {
         match self {
-            Inside::Demo => &[(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")],
-            Inside::Agent | Inside::Nothing { .. } => &[],
+            GuestAccess::Demo => &[(Disk::Ahci, "/dev/sda"), (Disk::Virtio, "/dev/vda")],
+            GuestAccess::Agent | GuestAccess::Nothing { .. } => &[],
         }
     }
 }
@@ -66,7 +66,7 @@ pub struct Subject {
     /// Name for plans and reports.
     pub name: String,
     /// How it is measured from inside.
-    pub inside: Inside,
+    pub inside: GuestAccess,
     /// Path of the agent's socket.
     pub agent_socket: String,
     /// Timeout for the agent's HELLO (ns).
@@ -96,13 +96,13 @@ impl Subject {
         let inside = match guest.settle_ns {
             None => {
                 argv.extend(command.hypervisor().agent_port(&agent_socket));
-                Inside::Agent
+                GuestAccess::Agent
             }
-            Some(settle_ns) => Inside::Nothing { settle_ns },
+            Some(settle_ns) => GuestAccess::Nothing { settle_ns },
         };
         let findings = match inside {
-            Inside::Demo | Inside::Agent => Vec::new(),
-            Inside::Nothing { .. } => vec![
+            GuestAccess::Demo | GuestAccess::Agent => Vec::new(),
+            GuestAccess::Nothing { .. } => vec![
                 Finding::warning(
                     "measurement",
                     "the guest runs no agent, so it was only measured from the host: how long its \
@@ -153,7 +153,7 @@ impl Subject {
                 "{}: {} vCPU, the user's own {} command",
                 self.name,
                 self.vcpus,
-                hypervisors::parse(&self.command).hypervisor().texts().name
+                hypervisors::parse(&self.command).hypervisor().display_strings().name
             ),
         }
     }

@@ -8,12 +8,12 @@ use pinfold_model::{CpuSet, Family, Plan};
 use pinfold_probe::registry::Probe;
 use pinfold_stats::compare::{self, Comparison};
 use pinfold_stats::random::Pcg32;
-use pinfold_study::measured::{MeasuredBlock, Measurement, Stolen, from_json};
+use pinfold_study::measured::{MeasuredBlock, Measurement, StealTime, from_json};
 
 use super::guest::Guest;
 use super::place::{HostPlace, PlaceRequest};
 use super::run_block::{Conditions, PreparedProbe, Reader};
-use super::{Bench, ProbeOptions};
+use super::{MeasurementContext, ProbeOptions};
 use crate::message::say;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, inputs, interrupt};
@@ -22,7 +22,7 @@ use crate::{Exit, Failure, inputs, interrupt};
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// This machine.
-    pub bench: &'a Bench,
+    pub bench: &'a MeasurementContext,
     /// The probe of both sides.
     pub probe: &'a Probe,
     /// Its options.
@@ -40,7 +40,7 @@ pub struct ComparedSides {
     /// Name of the second side.
     pub second: String,
     /// Steal time of each side.
-    pub stolen: [Stolen; 2],
+    pub stolen: [StealTime; 2],
     /// Remarks for the reader.
     pub remarks: Vec<String>,
 }
@@ -72,7 +72,7 @@ pub fn files(first: &str, second: &str) -> Result<(ComparedSides, Comparison), F
     let sides = ComparedSides {
         first: format!("{first} ({})", one.place),
         second: format!("{second} ({})", other.place),
-        stolen: [Stolen::from_blocks(&one.blocks), Stolen::from_blocks(&other.blocks)],
+        stolen: [StealTime::from_blocks(&one.blocks), StealTime::from_blocks(&other.blocks)],
         remarks,
     };
     Ok((sides, compare_blocks(&one.blocks, &other.blocks)))
@@ -175,7 +175,7 @@ pub fn plans(
             interleaved(bench, blocks, |side| if side == 0 { one.take() } else { other.take() })?
         }
     };
-    let stolen = [Stolen::from_blocks(&one), Stolen::from_blocks(&other)];
+    let stolen = [StealTime::from_blocks(&one), StealTime::from_blocks(&other)];
     let sides = ComparedSides { first: names.0, second: names.1, stolen, remarks };
     Ok((sides, compare_blocks(&one, &other)))
 }
@@ -210,7 +210,7 @@ pub fn against_native(
     let sides = ComparedSides {
         first: guest.place(how),
         second: format!("native, {}", taking.place()),
-        stolen: [Stolen::from_blocks(&inside), Stolen::from_blocks(&outside)],
+        stolen: [StealTime::from_blocks(&inside), StealTime::from_blocks(&outside)],
         remarks,
     };
     Ok((sides, compare_blocks(&inside, &outside)))
@@ -218,7 +218,7 @@ pub fn against_native(
 
 /// Measures both sides in each block, in random order.
 fn interleaved(
-    bench: &Bench,
+    bench: &MeasurementContext,
     blocks: u32,
     mut take: impl FnMut(usize) -> Result<MeasuredBlock, Failure>,
 ) -> Result<(Vec<MeasuredBlock>, Vec<MeasuredBlock>), Failure> {

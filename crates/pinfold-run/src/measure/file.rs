@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
+use pinfold_host::files::{self, OwnedLock, StateDir, TemporaryKind};
 use pinfold_probe::benchmarks::IoTarget;
 
 use crate::{Exit, Failure, host};
@@ -22,15 +22,15 @@ pub struct Folder {
 impl Folder {
     /// Creates the folder, and removes those of processes that were killed.
     pub fn new() -> Result<Self, Failure> {
-        let parent = Owned::Measured.folder()?;
+        let parent = TemporaryKind::Measured.folder()?;
         files::make_dirs(&parent)?;
         let host = host::live()?;
-        Owned::Measured.remove_orphans(&host, &parent)?;
+        TemporaryKind::Measured.remove_orphans(&host, &parent)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = Owned::Measured.name(&host, number)?;
+        let name = TemporaryKind::Measured.name(&host, number)?;
         let path = format!("{parent}/{name}");
         let directory = StateDir::open(&path)?;
-        let held = Owned::hold(&path)?;
+        let held = TemporaryKind::hold(&path)?;
         Ok(Self { directory, _held: held })
     }
 

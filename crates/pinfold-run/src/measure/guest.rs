@@ -19,7 +19,7 @@ use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::threads;
 
 use super::file::target_of;
-use super::{Bench, ProbeOptions, place, run_block};
+use super::{MeasurementContext, ProbeOptions, place, run_block};
 use crate::claims::Claims;
 use crate::guest::{Facts, Scratch, Subject, VmStarter};
 use crate::message::say;
@@ -34,7 +34,7 @@ const HELLO_NS: u64 = 10_000_000_000;
 
 /// A guest to measure in.
 pub struct Guest<'b> {
-    bench: &'b Bench,
+    bench: &'b MeasurementContext,
     kind: Kind,
 }
 
@@ -70,7 +70,11 @@ struct Reported {
 
 impl<'b> Guest<'b> {
     /// Connects to the guest, or prepares the demo guest.
-    pub fn open(bench: &'b Bench, wanted: &str, state: Option<&str>) -> Result<Self, Failure> {
+    pub fn open(
+        bench: &'b MeasurementContext,
+        wanted: &str,
+        state: Option<&str>,
+    ) -> Result<Self, Failure> {
         let kind = match wanted {
             DEMO => Kind::Demo(Box::new(Demo::prepare(bench, state)?)),
             socket => Kind::Socket(Box::new(RunningGuest::connect(bench, socket)?)),
@@ -118,7 +122,7 @@ impl<'b> Guest<'b> {
         Ok(MeasuredBlock { figures, surroundings: after.since(&before) })
     }
 
-    fn disturbance_now(&self) -> Result<interference::Moment, pinfold_host::HostError> {
+    fn disturbance_now(&self) -> Result<interference::InterferenceSample, pinfold_host::HostError> {
         interference::now(&self.bench.host, &self.bench.topology.allowed)
     }
 
@@ -191,7 +195,7 @@ impl<'b> Guest<'b> {
 }
 
 impl RunningGuest {
-    fn connect(bench: &Bench, socket: &str) -> Result<Self, Failure> {
+    fn connect(bench: &MeasurementContext, socket: &str) -> Result<Self, Failure> {
         if !files::exists(socket) {
             return Err(Failure::new(Exit::Input, format!("--guest {socket}: no such socket"))
                 .with_hint(
@@ -212,7 +216,7 @@ fn vm(error: &pinfold_probe::agent::AgentError) -> Failure {
 }
 
 /// The accelerator of the guest whose QEMU has this socket in its command line.
-fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failure> {
+fn accelerator_behind(bench: &MeasurementContext, socket: &str) -> Result<Accelerator, Failure> {
     let host = &bench.host;
     for name in host.list(&paths::proc_dir())? {
         let Ok(pid) = name.parse::<u32>() else { continue };
@@ -250,7 +254,7 @@ fn accelerator_behind(bench: &Bench, socket: &str) -> Result<Accelerator, Failur
 }
 
 impl Demo {
-    fn prepare(bench: &Bench, state: Option<&str>) -> Result<Self, Failure> {
+    fn prepare(bench: &MeasurementContext, state: Option<&str>) -> Result<Self, Failure> {
         let scratch = Scratch::new(&bench.host)?;
         let subject = Subject::demo(1, &scratch)?;
         let plan = inputs::make_plan(
@@ -267,7 +271,7 @@ impl Demo {
     }
 
     /// One start that is not counted.
-    fn choose_accelerator(&mut self, bench: &Bench) -> Result<(), Failure> {
+    fn choose_accelerator(&mut self, bench: &MeasurementContext) -> Result<(), Failure> {
         say("Trying a start under KVM …");
         match self.start(bench, &self.plan, |_| Ok(())) {
             Ok(()) => Ok(()),
@@ -283,7 +287,7 @@ impl Demo {
     /// Starts the guest under a plan, lets `work` use it, ends it and undoes the placement.
     fn start(
         &self,
-        bench: &Bench,
+        bench: &MeasurementContext,
         plan: &Plan,
         work: impl FnOnce(&Agent) -> Result<(), Failure>,
     ) -> Result<(), Failure> {

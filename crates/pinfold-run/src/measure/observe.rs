@@ -15,7 +15,7 @@ use pinfold_probe::sched_latency::{self, SchedLatency};
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::{VmSelector, hypervisors};
 
-use super::Bench;
+use super::MeasurementContext;
 use crate::message::say;
 use crate::target::Vm;
 use crate::{Exit, Failure, exits, time};
@@ -93,7 +93,7 @@ impl Instrument {
 }
 
 /// What is to be observed.
-pub enum Named {
+pub enum ObservationTarget {
     /// A machine.
     Machine(VmSelector),
     /// Processes.
@@ -103,7 +103,7 @@ pub enum Named {
 /// What is observed, and how.
 pub struct ObserveRequest<'a> {
     /// The machine or the processes.
-    pub subject: &'a Named,
+    pub subject: &'a ObservationTarget,
     /// What is counted.
     pub quantities: &'a [Quantity],
     /// True for the call sites of waits too.
@@ -123,7 +123,7 @@ pub struct ObserveRequest<'a> {
 }
 
 /// Result of an instrument.
-pub enum Observed {
+pub enum ObservationResult {
     /// How long threads waited for a CPU.
     Sched(SchedLatency),
     /// Their counters.
@@ -136,30 +136,33 @@ pub enum Observed {
     Gaps(Box<GapReport>),
 }
 
-impl Observed {
+impl ObservationResult {
     fn figures(&self, request: &ObserveRequest<'_>) -> Vec<Figure> {
         match self {
-            Observed::Sched(found) => found.figures(),
-            Observed::Counters(found) => found.figures(),
-            Observed::Locks(found) => found.figures(),
-            Observed::Exits(answer) => answer.figures(request.per_vcpu),
-            Observed::Gaps(report) => report.figures(),
+            ObservationResult::Sched(found) => found.figures(),
+            ObservationResult::Counters(found) => found.figures(),
+            ObservationResult::Locks(found) => found.figures(),
+            ObservationResult::Exits(answer) => answer.figures(request.per_vcpu),
+            ObservationResult::Gaps(report) => report.figures(),
         }
     }
 
     /// Why there is no figure, if the instrument knows.
     fn absence(&self) -> Option<String> {
         match self {
-            Observed::Counters(found) => found.absent().into_iter().next().map(|(_, why, _)| why),
-            Observed::Sched(_) | Observed::Locks(_) | Observed::Exits(_) | Observed::Gaps(_) => {
-                None
+            ObservationResult::Counters(found) => {
+                found.absent().into_iter().next().map(|(_, why, _)| why)
             }
+            ObservationResult::Sched(_)
+            | ObservationResult::Locks(_)
+            | ObservationResult::Exits(_)
+            | ObservationResult::Gaps(_) => None,
         }
     }
 
     /// True if no thread is left to observe.
     fn is_last(&self) -> bool {
-        matches!(self, Observed::Exits(answer) if answer.has_ended)
+        matches!(self, ObservationResult::Exits(answer) if answer.has_ended)
     }
 
     /// The failure, if there is one in addition to the results.
@@ -168,10 +171,11 @@ impl Observed {
     /// [`Failure`]: the machine has ended, or made no exits.
     pub fn verdict(&self) -> Result<(), Failure> {
         match self {
-            Observed::Sched(_) | Observed::Counters(_) | Observed::Locks(_) | Observed::Gaps(_) => {
-                Ok(())
-            }
-            Observed::Exits(answer) => answer.verdict(),
+            ObservationResult::Sched(_)
+            | ObservationResult::Counters(_)
+            | ObservationResult::Locks(_)
+            | ObservationResult::Gaps(_) => Ok(()),
+            ObservationResult::Exits(answer) => answer.verdict(),
         }
     }
 }
@@ -181,10 +185,10 @@ impl Observed {
 /// # Errors
 /// [`Failure`] if there is no such subject, or nothing was seen.
 pub fn observe(
-    bench: &Bench,
+    bench: &MeasurementContext,
     instrument: Instrument,
     request: &ObserveRequest<'_>,
-) -> Result<(String, Vec<Observed>, Vec<MeasuredBlock>), Failure> {
+) -> Result<(String, Vec<ObservationResult>, Vec<MeasuredBlock>), Failure> {
     let online = bench.topology.online();
     let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
@@ -198,7 +202,7 @@ pub fn observe(
         let seconds = request.seconds;
         say(&format!("{times}observing {threads} of {name} for {seconds} s …"));
         let before = moment()?;
-        let one = instrument.look(&bench.host, subject, request)?;
+        let one = instrument.observe_subject(&bench.host, subject, request)?;
         let surroundings = moment()?.since(&before);
         let figures = one.figures(request);
         if figures.is_empty() {
@@ -214,7 +218,7 @@ pub fn observe(
         }
     }
     // Once, at the end of the observation.
-    if let Some(Observed::Exits(answer)) = seen.last_mut() {
+    if let Some(ObservationResult::Exits(answer)) = seen.last_mut() {
         answer.measure_cost(&bench.host, &bench.program);
     }
     Ok((name, seen, blocks))
@@ -227,10 +231,12 @@ enum Subject {
 }
 
 impl Subject {
-    fn find(host: &LiveHost, named: &Named) -> Result<Self, Failure> {
+    fn find(host: &LiveHost, named: &ObservationTarget) -> Result<Self, Failure> {
         Ok(match named {
-            Named::Machine(by) => Subject::Machine(Box::new(Vm::find(host, by)?)),
-            Named::Processes(pids) => Subject::Processes(pids.clone(), threads_of(host, pids)?),
+            ObservationTarget::Machine(by) => Subject::Machine(Box::new(Vm::find(host, by)?)),
+            ObservationTarget::Processes(pids) => {
+                Subject::Processes(pids.clone(), threads_of(host, pids)?)
+            }
         })
     }
 
@@ -263,12 +269,12 @@ impl Subject {
 }
 
 impl Instrument {
-    fn look(
+    fn observe_subject(
         self,
         host: &LiveHost,
         subject: Subject,
         request: &ObserveRequest<'_>,
-    ) -> Result<Observed, Failure> {
+    ) -> Result<ObservationResult, Failure> {
         let (threads, duration_ns) = (subject.threads(), request.duration_ns);
         match (self, subject) {
             (Instrument::Sched, subject) => {
@@ -278,21 +284,19 @@ impl Instrument {
                     let text = host.read_text(&paths::process_status(tid)).ok()?;
                     machines.get(&proc_status::parse(&text).ok()?.tgid).cloned()
                 });
-                Ok(Observed::Sched(found))
+                Ok(ObservationResult::Sched(found))
             }
-            (Instrument::Gaps, subject) => {
-                gaps(host, &subject, request).map(|report| Observed::Gaps(Box::new(report)))
-            }
+            (Instrument::Gaps, subject) => gaps(host, &subject, request)
+                .map(|report| ObservationResult::Gaps(Box::new(report))),
             (Instrument::Counters, _) => {
                 count_events(host, &threads, request.quantities, duration_ns)
-                    .map(Observed::Counters)
+                    .map(ObservationResult::Counters)
             }
-            (Instrument::Locks, _) => {
-                observe_locks(host, &threads, request.sites, duration_ns).map(Observed::Locks)
-            }
+            (Instrument::Locks, _) => observe_locks(host, &threads, request.sites, duration_ns)
+                .map(ObservationResult::Locks),
             (Instrument::Exits, Subject::Machine(vm)) => {
                 let answer = exits::of_machine(host, *vm, request.exits)?;
-                Ok(Observed::Exits(Box::new(answer)))
+                Ok(ObservationResult::Exits(Box::new(answer)))
             }
             (Instrument::Exits, Subject::Processes(..)) => {
                 Err(Failure::new(Exit::Input, "only virtual machines have exits"))
@@ -423,7 +427,7 @@ fn gaps(
 
 /// The names of the machines of this host by process, without those of the subject.
 fn other_machines(host: &LiveHost, subject: &Subject) -> BTreeMap<Tid, String> {
-    let running = hypervisors::running(host).unwrap_or_default().into_iter();
+    let running = hypervisors::list_vm_processes(host).unwrap_or_default().into_iter();
     let others = running.filter(|machine| !subject.has(machine.pid));
     others
         .map(|machine| {

@@ -2,11 +2,11 @@
 
 use pinfold_host::paths;
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
-use pinfold_plan::{Fit, command};
+use pinfold_plan::{HostMatch, command};
 use pinfold_probe::benchmarks::SchedPolicy;
 use pinfold_probe::loads::Placement;
 
-use super::{Bench, ProbeOptions};
+use super::{MeasurementContext, ProbeOptions};
 use crate::emulate::ipc;
 use crate::{Exit, Failure, host, inputs, plans};
 
@@ -43,7 +43,7 @@ impl HostPlace {
     ///
     /// # Errors
     /// [`Failure`] if there is none.
-    pub fn find(bench: &Bench, request: &PlaceRequest<'_>) -> Result<Self, Failure> {
+    pub fn find(bench: &MeasurementContext, request: &PlaceRequest<'_>) -> Result<Self, Failure> {
         match (request.plan, request.vnode) {
             (Some(file), _) => {
                 let plan = inputs::read_plan(file)?;
@@ -55,7 +55,7 @@ impl HostPlace {
     }
 
     /// `--cpus`, `--node`, or all CPUs.
-    pub fn of_words(bench: &Bench, how: &ProbeOptions) -> Result<Self, Failure> {
+    pub fn of_words(bench: &MeasurementContext, how: &ProbeOptions) -> Result<Self, Failure> {
         let topology = &bench.topology;
         let pus = match (&how.cpus, how.node) {
             (Some(list), _) => inputs::pus("--cpus", list)?,
@@ -76,13 +76,13 @@ impl HostPlace {
 
     /// The placement of a role in a plan.
     pub fn of_plan(
-        bench: &Bench,
+        bench: &MeasurementContext,
         plan: &Plan,
         file: &str,
         request: &PlaceRequest<'_>,
     ) -> Result<Self, Failure> {
         // Offline CPUs are rejected with the command that brings them online.
-        if let Fit::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
+        if let HostMatch::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
             return Err(plans::another_host(file, &differences).with_hint(format!(
                 "create it again on this host: `{}`",
                 command::plan_command(plan, None)
@@ -126,7 +126,11 @@ impl HostPlace {
     }
 
     /// A vnode of an active platform.
-    fn of_vnode(bench: &Bench, name: &str, request: &PlaceRequest<'_>) -> Result<Self, Failure> {
+    fn of_vnode(
+        bench: &MeasurementContext,
+        name: &str,
+        request: &PlaceRequest<'_>,
+    ) -> Result<Self, Failure> {
         let how = request.how;
         let (files, pus) = ipc::place_of(&host::state(request.state)?, name)?;
         let pus = match &how.cpus {
@@ -175,7 +179,7 @@ fn union(threads: &[&ThreadPlan]) -> Option<CpuSet> {
 }
 
 /// CPUs that exist, are online, and may be used by this process.
-fn require_usable(bench: &Bench, option: &str, pus: &CpuSet) -> Result<(), Failure> {
+fn require_usable(bench: &MeasurementContext, option: &str, pus: &CpuSet) -> Result<(), Failure> {
     let topology = &bench.topology;
     if pus.is_empty() {
         return Err(Failure::new(Exit::Input, format!("{option}: there is no CPU to measure on")));

@@ -12,7 +12,7 @@ use pinfold_study::measured::MeasuredBlock;
 
 use super::file::Folder;
 use super::place::HostPlace;
-use super::{Bench, ProbeOptions};
+use super::{MeasurementContext, ProbeOptions};
 use crate::message::say;
 use crate::{Exit, Failure, time};
 
@@ -41,7 +41,7 @@ pub struct Conditions<'a> {
 
 /// A probe with its placement, ready for any number of blocks.
 pub struct PreparedProbe<'b> {
-    bench: &'b Bench,
+    bench: &'b MeasurementContext,
     probe: &'b Probe,
     place: HostPlace,
     settings: Settings,
@@ -53,7 +53,7 @@ pub struct PreparedProbe<'b> {
 impl<'b> PreparedProbe<'b> {
     /// Prepares the probe.
     pub fn new(
-        bench: &'b Bench,
+        bench: &'b MeasurementContext,
         probe: &'b Probe,
         Conditions { how, place, reader }: Conditions<'_>,
     ) -> Result<Self, Failure> {
@@ -150,7 +150,7 @@ impl<'b> PreparedProbe<'b> {
 /// True if reads of this target cannot bypass the page cache: a short run of our own benchmark
 /// tries it.
 fn is_buffered(
-    bench: &Bench,
+    bench: &MeasurementContext,
     probe: &Probe,
     settings: &Settings,
     place: &HostPlace,

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::Target;
-use pinfold_claims::Use;
+use pinfold_claims::CpuUsage;
 use pinfold_host::{Host, cpu_groups, mountinfo, paths, schedstat};
 use pinfold_model::{Role, Tid};
 
@@ -207,7 +207,7 @@ fn groups_of(host: &dyn Host, pid: Tid) -> Option<BTreeSet<String>> {
 }
 
 /// The part of the page about the CPUs of the host and the machines.
-pub(super) fn page(pool: Option<&Use>, machines: &[MachineUse]) -> String {
+pub(super) fn page(pool: Option<&CpuUsage>, machines: &[MachineUse]) -> String {
     let mut text = String::new();
     pool_part(&mut text, pool);
     head(&mut text, "pinfold_vm_info", "gauge", "Strategy of a placement");
@@ -244,7 +244,7 @@ pub(super) fn page(pool: Option<&Use>, machines: &[MachineUse]) -> String {
     text
 }
 
-fn pool_part(text: &mut String, pool: Option<&Use>) {
+fn pool_part(text: &mut String, pool: Option<&CpuUsage>) {
     head(text, "pinfold_pool_cpus", "gauge", "Online CPUs by their owners");
     if let Some(pool) = pool {
         let states = [("free", &pool.free), ("exclusive", &pool.owned), ("shared", &pool.shared)];

@@ -5,7 +5,7 @@ use pinfold_host::LiveHost;
 use pinfold_model::{CpuSet, Finding, Plan, Role, ThreadPlan, Topology};
 use pinfold_plan::replan::{Change, DEGRADED, Placements, replan};
 
-use super::{MachineChange, Surroundings, Watcher, moved_to};
+use super::{MachineChange, OtherOwners, Watcher, moved_to};
 use crate::claims::Claims;
 use crate::{Failure, inputs, plans};
 
@@ -35,7 +35,7 @@ pub fn degraded_findings(plan: &Plan) -> impl Iterator<Item = &Finding> {
 /// reports nothing: a host that cannot be read is reported by the checks of the placement.
 pub fn finds_cpus(
     host: &LiveHost,
-    around: Surroundings<'_, '_>,
+    around: OtherOwners<'_, '_>,
     plan: &Plan,
     watcher: &Watcher,
     id: &str,

@@ -15,16 +15,19 @@ fn cores_come_from_the_places_that_qemu_reports() {
     assert_eq!((found.sockets, found.threads), (2, 2));
     assert_eq!(found.cores, [vec![0, 1], vec![2]]);
     // A board that reports no positions gives single CPUs.
-    let found = guest_shape(&[(0, GuestPlace::default()), (1, GuestPlace::default())], "query");
+    let found = guest_shape(
+        &[(0, CpuInstanceProperties::default()), (1, CpuInstanceProperties::default())],
+        "query",
+    );
     assert_eq!((found.threads, found.cores.len()), (1, 2));
 }
 
-fn guest_place(socket: u32, core: u32, thread: u32) -> GuestPlace {
-    GuestPlace {
+fn guest_place(socket: u32, core: u32, thread: u32) -> CpuInstanceProperties {
+    CpuInstanceProperties {
         socket: Some(socket),
         core: Some(core),
         thread: Some(thread),
-        ..GuestPlace::default()
+        ..CpuInstanceProperties::default()
     }
 }
 
@@ -107,7 +110,7 @@ fn pages_on_another_node_than_a_plan_of_the_same_name_binds() {
 #[test]
 fn pages_that_cannot_be_seen_are_reported() {
     let (mut layouts, topology) = on_two_nodes(&[(0, 25_600)]);
-    layouts[0].pages = Some(Pages::Unseen("Permission denied".to_owned()));
+    layouts[0].pages = Some(MemoryLocation::Unseen("Permission denied".to_owned()));
     let found = memory_diagnostics(&layouts, &topology);
     assert_eq!(found.len(), 1);
     assert!(found[0].1.contains("Permission denied"), "{found:?}");

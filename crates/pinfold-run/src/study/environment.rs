@@ -15,9 +15,9 @@ use pinfold_study::study::{
 };
 
 use super::NAME;
+use super::cell_context::{CellLevels, HostFacts};
 use super::guests::{self, GuestSetup};
 use super::interference::{Measured, memory_node};
-use super::known::{CellLevels, HostFacts};
 
 /// Why a cell at full speed has no variant.
 const NOTHING_SLOWED: &str = "only a method of slowing has variants, and this cell slows nothing";
@@ -63,7 +63,7 @@ impl TrialEnvironment {
 
     /// The speed of the virtual node in a trial.
     pub fn speed(wanted: TrialRequest<'_>) -> Option<Speed> {
-        speed_of(wanted.cell.acting(wanted.study, &FactorEffect::Speed)).ok()
+        speed_of(wanted.cell.level_with_effect(wanted.study, &FactorEffect::Speed)).ok()
     }
 
     /// The environment of a cell.
@@ -86,7 +86,7 @@ impl TrialEnvironment {
             let guest = GuestSetup::new(CellLevels { study, cell }, guest_request, &knobs, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
-        let level = |acts: FactorEffect| cell.acting(study, &acts);
+        let level = |acts: FactorEffect| cell.level_with_effect(study, &acts);
         refuse_guest_levels(study, cell)?;
         let cores = level(FactorEffect::Cores).map(|cores| count(cores, "cores")).transpose()?;
         if let Some(cores) = cores.filter(|cores| *cores as usize > topology.allowed.len()) {
@@ -138,7 +138,7 @@ impl TrialEnvironment {
 
 /// Rejects levels that only a guest can have.
 fn refuse_guest_levels(study: &Study, cell: &Cell) -> Result<(), String> {
-    let level = |acts: FactorEffect| cell.acting(study, &acts);
+    let level = |acts: FactorEffect| cell.level_with_effect(study, &acts);
     if level(FactorEffect::Emulator).is_some_and(|level| level.text != "usual") {
         return Err("native is not a guest and has no emulator".to_owned());
     }
@@ -257,7 +257,7 @@ fn speed_of(level: Option<&Level>) -> Result<Speed, String> {
 
 /// The variant of the method of a cell.
 fn variant(study: &Study, cell: &Cell) -> Variant {
-    let level = cell.acting(study, &FactorEffect::Variant);
+    let level = cell.level_with_effect(study, &FactorEffect::Variant);
     level.and_then(|level| Variant::from_name(&level.text)).unwrap_or_default()
 }
 
@@ -269,9 +269,10 @@ fn slow_placement(
     topology: &Topology,
     facts: &Facts,
 ) -> Result<TrialEnvironment, String> {
-    let speed = speed_of(cell.acting(study, &FactorEffect::Speed))?;
+    let speed = speed_of(cell.level_with_effect(study, &FactorEffect::Speed))?;
     let variant = variant(study, cell);
-    let named = cell.acting(study, &FactorEffect::Method).filter(|method| method.text != NONE);
+    let named =
+        cell.level_with_effect(study, &FactorEffect::Method).filter(|method| method.text != NONE);
     let method = named.and_then(|method| Method::from_name(&method.text));
     let vnode = |method, speed, memory_node| PlatformVnode {
         like: None,
@@ -319,7 +320,8 @@ fn slow_placement(
         topology,
     )?))
     .pus();
-    let node = memory_node(cell.acting(study, &FactorEffect::MemoryNode), &pus, topology)?;
+    let node =
+        memory_node(cell.level_with_effect(study, &FactorEffect::MemoryNode), &pus, topology)?;
     Ok(TrialEnvironment::Slowed(Box::new(resolve_vnode(
         vnode(Some(method), speed, node),
         study,

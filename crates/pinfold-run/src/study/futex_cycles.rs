@@ -3,7 +3,7 @@
 
 use pinfold_host::{FutexSamples, LiveHost, SampledClock};
 use pinfold_model::{Figure, Finding, Role, TaskId, Unit};
-use pinfold_probe::futex_cycles::{self, MainLock, Sampling};
+use pinfold_probe::futex_cycles::{self, MostSampledLock, Sampling};
 use pinfold_probe::locks::LocksError;
 use pinfold_study::study::{Probe, TrialError};
 
@@ -103,7 +103,7 @@ fn of_cycles(samples: &FutexSamples) -> Figure {
     }
 }
 
-fn of_lock(lock: Option<MainLock>, inside: u64, findings: &mut Vec<Finding>) -> Figure {
+fn of_lock(lock: Option<MostSampledLock>, inside: u64, findings: &mut Vec<Finding>) -> Figure {
     let probe = Probe::FutexLock.name();
     let Some(lock) = lock else { return absent(probe, Unit::Share, NO_SAMPLES[1]) };
     let mut figure = one_figure(probe, Unit::Share, lock.samples as f64 / inside as f64, 0);
@@ -130,14 +130,14 @@ mod tests {
     #[test]
     fn a_lock_without_a_name_is_a_finding() {
         let mut findings = Vec::new();
-        let named = MainLock { samples: 3, name: Ok("qemu_global_mutex".to_owned()) };
+        let named = MostSampledLock { samples: 3, name: Ok("qemu_global_mutex".to_owned()) };
         let figure = of_lock(Some(named), 4, &mut findings);
         assert_eq!(
             (figure.samples[0], figure.labels["lock"].as_str()),
             (0.75, "qemu_global_mutex")
         );
         assert!(findings.is_empty());
-        let nameless = MainLock { samples: 4, name: Err("no symbols".to_owned()) };
+        let nameless = MostSampledLock { samples: 4, name: Err("no symbols".to_owned()) };
         for _ in 0..2 {
             let figure = of_lock(Some(nameless.clone()), 4, &mut findings);
             assert_eq!((figure.samples[0], figure.labels["lock"].as_str()), (1.0, NO_SYMBOL));

@@ -10,7 +10,7 @@ use pinfold_host::{Clock as _, SystemClock, files};
 use pinfold_model::{CpuSet, Figure, Unit};
 use pinfold_probe::agent::{Agent, AgentError, ChannelId, Exit as GuestExit};
 use pinfold_study::study::{
-    BOOT, FactorEffect, Finished, Next, Program, StartRequest, TrialError, TrialRequest,
+    BOOT, FactorEffect, Finished, NextStep, Program, StartRequest, TrialError, TrialRequest,
     TrialResult,
 };
 
@@ -18,7 +18,7 @@ use super::figure::one_figure;
 use super::job::JobResult;
 use super::probes::{Exits, Observation, with_findings};
 use super::trials::{figures, words};
-use crate::guest::loads::GuestSide;
+use crate::guest::loads::GuestLoads;
 use crate::guest::{Facts, Running};
 use crate::{Exit, Failure, interrupt};
 
@@ -35,7 +35,7 @@ const DEATH_NS: u64 = 20_000_000_000;
 const SIGKILL: u8 = 9;
 
 /// A running guest, with its environment.
-pub struct Inside<'a> {
+pub struct TrialGuest<'a> {
     pub running: &'a Running<'a>,
     pub facts: &'a Facts,
     pub kernel: String,
@@ -60,7 +60,7 @@ fn lost_agent(error: &AgentError) -> Stopped {
     Stopped::Lost(Failure::from_error(Exit::Vm, error, error.hint()))
 }
 
-impl Inside<'_> {
+impl TrialGuest<'_> {
     /// Runs the trials.
     pub fn trials(
         &mut self,
@@ -77,8 +77,8 @@ impl Inside<'_> {
                 Err(Stopped::Lost(failure)) => {
                     let error = TrialError::from_message(self.with_last_lines(&failure));
                     return match finished(index, Err(error)) {
-                        Next::GoOn => Err(failure),
-                        Next::Stop => Ok(()),
+                        NextStep::GoOn => Err(failure),
+                        NextStep::Stop => Ok(()),
                     };
                 }
             };
@@ -88,7 +88,7 @@ impl Inside<'_> {
                 result
             });
             let result = with_findings(result, &self.facts.findings);
-            if finished(index, result) == Next::Stop {
+            if finished(index, result) == NextStep::Stop {
                 return Ok(());
             }
         }
@@ -125,7 +125,9 @@ impl Inside<'_> {
             Ok(Err(error)) => return Ok(Err(error)),
             Err(stopped) => return Err(stopped),
         };
-        let load = |acts| wanted.cell.acting(wanted.study, &acts).map(|level| level.text.as_str());
+        let load = |acts| {
+            wanted.cell.level_with_effect(wanted.study, &acts).map(|level| level.text.as_str())
+        };
         let is_host_loaded = load(FactorEffect::HostLoad) == Some("loaded");
         let host_side = self.running.host_side;
         let set = |is_loaded| {
@@ -136,8 +138,8 @@ impl Inside<'_> {
         set(is_host_loaded)?;
         let vcpus = self.running.vcpus;
         let side = match load(FactorEffect::GuestLoad) {
-            Some("loaded") => Some(GuestSide::start(agent, vcpus, Some(DISK))),
-            Some("loaded-no-disk") => Some(GuestSide::start(agent, vcpus, None)),
+            Some("loaded") => Some(GuestLoads::start(agent, vcpus, Some(DISK))),
+            Some("loaded-no-disk") => Some(GuestLoads::start(agent, vcpus, None)),
             Some(_) | None => None,
         };
         let side = side.transpose().map_err(|error| lost_agent(&error))?;

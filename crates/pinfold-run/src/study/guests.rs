@@ -17,8 +17,8 @@ use pinfold_topology::Verdict;
 use pinfold_vm::guest::{MOST_VCPUS, REAL_TIME_FLAVOUR, emulator_version, flavour_of};
 
 use super::NAME;
+use super::cell_context::{CellLevels, HostFacts};
 use super::interference::memory_node;
-use super::known::{CellLevels, HostFacts};
 use crate::guest::{GuestImage, Scratch, Shape, Subject, VmStarter, lacking};
 use crate::message::say;
 use crate::{Failure, Session};
@@ -70,7 +70,7 @@ impl GuestSetup {
                 guest_request.vcpus
             ));
         }
-        refuse_other_grounds(levels)?;
+        refuse_host_levels(levels)?;
         if let (Accelerator::Kvm, Some(why)) = (guest_request.accelerator, kvm_refusal(isa, host)) {
             return Err(why);
         }
@@ -204,7 +204,7 @@ fn describe(failure: &Failure) -> String {
 }
 
 /// Rejects levels that cannot be combined with a guest.
-fn refuse_other_grounds(levels: CellLevels<'_>) -> Result<(), String> {
+fn refuse_host_levels(levels: CellLevels<'_>) -> Result<(), String> {
     if differs(FactorEffect::Method, NONE, levels) || differs(FactorEffect::Speed, "1", levels) {
         return Err("only processes can run on slow cores, not guests".to_owned());
     }
@@ -260,7 +260,7 @@ pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Resu
 
 /// The CPUs of the vCPUs, in order; `None` if one may run on several.
 pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
-    let vnode = plan.single().ok()?;
+    let vnode = plan.single_vnode().ok()?;
     vnode
         .vcpus()
         .map(|thread| (thread.pus.len() == 1).then(|| thread.pus.first()).flatten())

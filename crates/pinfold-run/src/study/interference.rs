@@ -67,10 +67,14 @@ impl Neighbours {
         pus: &CpuSet,
         topology: &Topology,
     ) -> Result<Self, String> {
-        let memory = memory_node(cell.acting(study, &FactorEffect::MemoryNode), pus, topology)?;
-        let place = cell.acting(study, &FactorEffect::Neighbour).map_or(NONE, |level| &level.text);
-        let count =
-            cell.acting(study, &FactorEffect::Neighbours).map_or(Ok(1), |level| level.text.parse());
+        let memory =
+            memory_node(cell.level_with_effect(study, &FactorEffect::MemoryNode), pus, topology)?;
+        let place = cell
+            .level_with_effect(study, &FactorEffect::Neighbour)
+            .map_or(NONE, |level| &level.text);
+        let count = cell
+            .level_with_effect(study, &FactorEffect::Neighbours)
+            .map_or(Ok(1), |level| level.text.parse());
         let count: usize = count.map_err(|_| "neighbours is not a whole number".to_owned())?;
         let near = home(pus, topology);
         let cores = match place {

@@ -5,7 +5,7 @@ use pinfold_host::{Clock as _, SystemClock};
 use pinfold_model::Command;
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::store::{HostChange, OpenRun, RunId, SessionRecord, Store, StoreError};
-use pinfold_study::study::{self, Environment, Form, Loaded, NewStudy, Outcome, Study};
+use pinfold_study::study::{self, Environment, Loaded, NewStudy, Outcome, PresetSelection, Study};
 
 use super::runner::HostRunner;
 use super::{Display, LOCK, Machine, file_failure};
@@ -19,7 +19,7 @@ pub struct NewRun<'a> {
     /// The form that is run.
     pub study: &'a Study,
     /// The name of that form.
-    pub form: &'a Form,
+    pub form: &'a PresetSelection,
     /// Path of the file, for messages.
     pub file: &'a str,
     /// Path of the store.
@@ -42,7 +42,7 @@ pub fn run(
     let mut runner = HostRunner::new(&machine, session, &pinload)?;
     let mut store = Store::open_or_create(new.store)?;
     // Before kernels of guests are looked for, which takes seconds.
-    study::require_vacant(&store, &new.whole.name)?;
+    study::require_no_unfinished_run(&store, &new.whole.name)?;
     let cells = study::cells(new.study, &machine.facts, &runner);
     runner.prepare(new.study, &cells.map_err(|error| file_failure(new.file, error))?)?;
     let origin = host::origin(&machine.host, &machine.topology, new.study.seed)?;

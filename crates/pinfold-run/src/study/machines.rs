@@ -12,7 +12,7 @@ use pinfold_study::study::NONE;
 use super::guests::{self, GuestSetup, MEMORY_MIB};
 use super::interference::Neighbours;
 use crate::guest::Running;
-use crate::guest::loads::GuestSide;
+use crate::guest::loads::GuestLoads;
 use crate::{Exit, Failure};
 
 /// Memory of a guest in addition to that of its load.
@@ -43,7 +43,7 @@ pub struct RunningMachine<'a> {
     /// The connection to it.
     pub agent: &'a Agent,
     /// Its loads; `None` if it runs the measured program.
-    pub side: Option<&'a GuestSide>,
+    pub side: Option<&'a GuestLoads>,
 }
 
 impl OtherMachine {
@@ -92,8 +92,8 @@ impl OtherMachine {
             Failure::from_error(Exit::Vm, error, error.hint())
         }
         let side = match &self.load {
-            MachineLoad::Loaded => Some(GuestSide::start(agent, running.vcpus, None)),
-            MachineLoad::Only(spec) => Some(GuestSide::new(agent, std::slice::from_ref(spec))),
+            MachineLoad::Loaded => Some(GuestLoads::start(agent, running.vcpus, None)),
+            MachineLoad::Only(spec) => Some(GuestLoads::new(agent, std::slice::from_ref(spec))),
             MachineLoad::Program => None,
         };
         let side = side.transpose().map_err(|error| guest_failure(&error))?;

@@ -9,10 +9,10 @@ mod sequence;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::files;
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Method, PlotKind, Unit, natural_order, shown_parameters};
 use pinfold_report::{
-    Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Pair, Picture,
+    AaPair, Agreement, Brackets, ChartPoint, ClaimRow, Line, MeasuredFigure, PageTable, Picture,
     Scale, Spread, StudyPage, TableError, TableFiles, format,
 };
 use pinfold_stats::{Interval, Verdict};
@@ -506,8 +506,8 @@ pub fn figure_name(figure: &library::FigureName) -> String {
 }
 
 /// The comparison of the twin of a cell with the cell.
-fn pair(analysis: &Analysis, one: &library::Noise) -> Pair {
-    Pair {
+fn pair(analysis: &Analysis, one: &library::Noise) -> AaPair {
+    AaPair {
         cell: analysis.loaded.cells.all[one.cell].name(&analysis.loaded.study),
         figure: figure_name(&one.figure),
         unit: analysis
@@ -532,7 +532,7 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     if wrong > 0 {
         findings.push(format!(
             "{wrong} of {judged} A/A pairs {} a false verdict",
-            agree(wrong, "has", "have")
+            select_verb(wrong, "has", "have")
         ));
     }
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {

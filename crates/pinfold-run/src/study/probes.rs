@@ -273,9 +273,10 @@ impl Exits {
             })
             .collect();
         let clock = &SystemClock;
-        let watch = pinfold_exits::look(host, clock, &vcpus, LOOK_NS).and_then(|source| {
-            pinfold_exits::Watch::begin(host, clock, pinfold_exits::from_source(source), &vcpus)
-        });
+        let watch =
+            pinfold_exits::detect_exit_source(host, clock, &vcpus, LOOK_NS).and_then(|source| {
+                pinfold_exits::Watch::begin(host, clock, pinfold_exits::from_source(source), &vcpus)
+            });
         Some(Self(watch.map_err(|error| error.to_string())))
     }
 

@@ -17,20 +17,20 @@ use pinfold_study::study::{
 
 use super::Machine;
 use super::NAME;
+use super::cell_context::HostFacts;
 use super::environment::TrialEnvironment;
-use super::guest_trials::Inside;
+use super::guest_trials::TrialGuest;
 use super::guests::{self, GuestSetup, Guests};
 use super::interference::{Neighbours, free_bytes};
 use super::job::EndSignal;
-use super::known::HostFacts;
 use super::machines::{OtherMachine, RunningMachine};
 use super::probes;
 use super::trials::{Enter, TrialResources, Trials};
-use crate::emulate::helpers::Programs;
+use crate::emulate::helpers::HelperProcesses;
 use crate::emulate::status::Endpoint;
 use crate::emulate::stored_costs::StoredCosts;
 use crate::emulate::supervisor::{self, Activation, with_programs};
-use crate::guest::loads::HostSide;
+use crate::guest::loads::HostLoadControl;
 use crate::guest::{Subject, VmStarter};
 use crate::message::say;
 use crate::{Exit, Failure, Session, host, inputs, interrupt};
@@ -231,7 +231,7 @@ impl<'a> HostRunner<'a> {
         request: &StartRequest<'_>,
         finished: &mut Finished<'_>,
     ) -> Result<(), Failure> {
-        self.among(others, &mut |others| {
+        self.run_with_machines(others, &mut |others| {
             let subject = self.subject(guest, 0)?;
             let starter = self.starter(&subject, guest)?;
             starter.with_guest(&guest.plan, |running, facts| {
@@ -241,7 +241,7 @@ impl<'a> HostRunner<'a> {
                 let copies = equal.map(|one| one.agent).collect();
                 // A trial that ended after the end of another guest's loads was not measured under
                 // them.
-                Inside { running, facts, kernel, pus, copies, sent }.trials(
+                TrialGuest { running, facts, kernel, pus, copies, sent }.trials(
                     request,
                     &mut |index: usize, result: Result<TrialResult, TrialError>| {
                         let kept = others.iter().all(RunningMachine::is_loaded);
@@ -270,7 +270,7 @@ impl<'a> HostRunner<'a> {
     }
 
     /// Starts other machines, one after the other, and runs the work next to them.
-    fn among(
+    fn run_with_machines(
         &self,
         others: &[OtherMachine],
         work: &mut dyn FnMut(&[RunningMachine<'_>]) -> Result<(), Failure>,
@@ -280,15 +280,15 @@ impl<'a> HostRunner<'a> {
         let starter = self.starter(&subject, &first.setup)?;
         starter.with_guest(&first.setup.plan, |running, _| {
             first.run_with_loads(running, &mut |own| {
-                self.among(rest, &mut |inner| work(&[&[own], inner].concat()))
+                self.run_with_machines(rest, &mut |inner| work(&[&[own], inner].concat()))
             })
         })
     }
 
     /// The host's loads, stopped, if cells of this start need them.
-    fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostSide>, Failure> {
+    fn loads(&self, request: &StartRequest<'_>) -> Result<Option<HostLoadControl>, Failure> {
         let loaded = |cell: &Cell| {
-            cell.acting(request.study, &FactorEffect::HostLoad)
+            cell.level_with_effect(request.study, &FactorEffect::HostLoad)
                 .is_some_and(|level| level.text == "loaded")
         };
         if !request.requests().any(|wanted| loaded(wanted.cell)) {
@@ -297,7 +297,7 @@ impl<'a> HostRunner<'a> {
         let directory = files::cache_dir()?;
         files::make_dirs(&directory)?;
         let pus = u32::try_from(self.topology.allowed.len()).unwrap_or(u32::MAX);
-        let side = HostSide::start(self.pinload, pus, &directory);
+        let side = HostLoadControl::start(self.pinload, pus, &directory);
         side.map(Some).map_err(|error| load_failure(&error))
     }
 
@@ -319,7 +319,7 @@ impl<'a> HostRunner<'a> {
             if let Err(error) = watcher.wait(LOOK_NS, &sources) {
                 break Err(Failure::from(error));
             }
-            interrupt::silence();
+            interrupt::drain_signal_pipe();
         };
         worked.and(trials.abandon())
     }
@@ -334,7 +334,7 @@ impl<'a> HostRunner<'a> {
 
     fn run_slowed(&self, plan: &EmulationPlan, mut trials: Trials<'_, '_>) -> Result<(), Failure> {
         let kept = StoredCosts::from_host(self.host, self.session.state, self.topology);
-        let programs = Programs::new(self.pinload, self.session.program, kept?);
+        let programs = HelperProcesses::new(self.pinload, self.session.program, kept?);
         let programs = programs.without_renewal();
         let end_signal = Some(self.end_signal.fd());
         let mut enter = None;

@@ -7,7 +7,7 @@ use pinfold_host::process::{Spawn, Stdio};
 use pinfold_model::{CpuSet, Figure, Finding, NodeId, Plan, PuId, Role, TaskId, Unit};
 use pinfold_probe::pinload::Pinload;
 use pinfold_study::study::{
-    FactorEffect, Finished, Next, Output, Program, StartRequest, TrialError, TrialRequest,
+    FactorEffect, Finished, NextStep, Output, Program, StartRequest, TrialError, TrialRequest,
     TrialResult, extract,
 };
 
@@ -15,12 +15,12 @@ use super::copies::Copies;
 use super::figure::{absent, one_figure};
 use super::job::{EndSignal, Job, JobResult};
 use super::probes::{Observation, need_threads, with_findings};
-use crate::guest::loads::HostSide;
+use crate::guest::loads::HostLoadControl;
 use crate::{
     Failure, HelperProgram,
     apply_session::{self, OnStop, Placement},
     helper_program::Helper,
-    rt_watchdog::{Beating, Guard, Supervision},
+    rt_watchdog::{HeartbeatThread, RtWatchdog, Supervision},
 };
 
 /// The figure that every trial has: the time from the start of its command to the end of its
@@ -53,13 +53,13 @@ pub struct TrialResources<'a> {
     pub journals: &'a Journals<'a>,
     pub end_signal: &'a EndSignal,
     /// The host's loads, if the study has any.
-    pub loads: Option<&'a HostSide>,
+    pub loads: Option<&'a HostLoadControl>,
 }
 
 /// An active plan for one process.
 struct ActiveTrial<'a> {
     journal: Journal<'a>,
-    beating: Option<Beating>,
+    beating: Option<HeartbeatThread>,
     findings: Vec<Finding>,
 }
 
@@ -126,8 +126,8 @@ impl<'a, 'f> Trials<'a, 'f> {
                 match self.begin(wanted, enter) {
                     Ok(running) => self.running = Some(running),
                     Err(error) => match self.report(Err(error)) {
-                        Next::GoOn => continue,
-                        Next::Stop => return Ok(false),
+                        NextStep::GoOn => continue,
+                        NextStep::Stop => return Ok(false),
                     },
                 }
                 return Ok(true);
@@ -156,13 +156,13 @@ impl<'a, 'f> Trials<'a, 'f> {
                 }
                 Err(error) => Err(error),
             };
-            if self.report(with_findings(result, &findings)) == Next::Stop {
+            if self.report(with_findings(result, &findings)) == NextStep::Stop {
                 return Ok(false);
             }
         }
     }
 
-    fn report(&mut self, result: Result<TrialResult, TrialError>) -> Next {
+    fn report(&mut self, result: Result<TrialResult, TrialError>) -> NextStep {
         let index = self.next;
         self.next += 1;
         self.warm_ups = 0;
@@ -199,7 +199,7 @@ impl<'a, 'f> Trials<'a, 'f> {
         spawn: &dyn Fn() -> Spawn,
         limit_ns: u64,
     ) -> Result<Copies, TrialError> {
-        let machines = wanted.cell.acting(wanted.study, &FactorEffect::Machines);
+        let machines = wanted.cell.level_with_effect(wanted.study, &FactorEffect::Machines);
         let machines = machines.map_or(Ok(1_u32), |level| level.text.parse());
         let machines = machines.map_err(|_| TrialError::fatal("machines is not a whole number"))?;
         let others = (1..machines)
@@ -210,7 +210,7 @@ impl<'a, 'f> Trials<'a, 'f> {
 
     fn set_loads(&self, wanted: TrialRequest<'_>) -> Result<(), TrialError> {
         let Some(side) = self.means.loads else { return Ok(()) };
-        let level = wanted.cell.acting(wanted.study, &FactorEffect::HostLoad);
+        let level = wanted.cell.level_with_effect(wanted.study, &FactorEffect::HostLoad);
         side.set(level.is_some_and(|level| level.text == "loaded"))
             .map_err(|error| TrialError::from_message(error.to_string()))
     }
@@ -245,7 +245,7 @@ impl<'a, 'f> Trials<'a, 'f> {
                 OnStop::Finish,
             )
             .map_err(trial_error)?;
-            let beating = guard.map(|guard: Guard| Beating::start(guard)).transpose();
+            let beating = guard.map(|guard: RtWatchdog| HeartbeatThread::start(guard)).transpose();
             let findings = applied.findings;
             in_force =
                 Some(ActiveTrial { journal, beating: beating.map_err(trial_error)?, findings });
@@ -283,7 +283,7 @@ fn end(host: &LiveHost, running: Running<'_>) -> Result<Vec<Finding>, Failure> {
     drop(jobs);
     let Some(ActiveTrial { journal, beating, .. }) = in_force else { return Ok(Vec::new()) };
     let undone = apply_session::undo(host, journal);
-    let was_received = beating.is_none_or(Beating::end);
+    let was_received = beating.is_none_or(HeartbeatThread::end);
     let undone = undone?;
     if was_received {
         Ok([undone.changed, undone.vanished].concat())
@@ -314,7 +314,7 @@ pub fn words(
 ) -> Result<Vec<String>, TrialError> {
     wanted
         .cell
-        .words(wanted.study, &|name: &str| match name {
+        .command_arguments(wanted.study, &|name: &str| match name {
             "pus" => Some(pus.to_string()),
             "n_pus" => Some(pus.len().to_string()),
             "places" => Some(places.map_or_else(

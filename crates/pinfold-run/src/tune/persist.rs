@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Exit, Failure, plans};
 
 /// Format of the stored text.
-pub const KEPT: &str = "pinfold-tune-context/1";
+pub const PAGE_DATA_FORMAT: &str = "pinfold-tune-context/1";
 
 /// The data of the page that are not in the store's tables.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ struct Document {
 /// The text that is stored.
 pub fn context(kept: &PageData) -> Result<String, Failure> {
     let document = Document {
-        format: KEPT.to_owned(),
+        format: PAGE_DATA_FORMAT.to_owned(),
         command: kept.command.clone(),
         guest: kept.guest.clone(),
         argv: kept.argv.clone(),

@@ -63,7 +63,7 @@ fn twin(live: &LiveHost, children: &[Child]) -> SimHost {
     let release = live.read_text(&paths::kernel_release()).unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
     let version = (numbers.next().unwrap(), numbers.next().unwrap());
-    let builder = if version < (6, 2) { builder.forgets_masks() } else { builder };
+    let builder = if version < (6, 2) { builder.resets_affinity() } else { builder };
     let sim = children
         .iter()
         .fold(builder, |builder, child| builder.task(SimTask::new(child.pid().0, "sleep")))

@@ -112,7 +112,8 @@ fn rows_with(label: &str, unit: Unit) -> Vec<Vec<Figure>> {
 #[test]
 fn several_cpus_are_one_population() {
     let found = compare(&[block(1.0, 9.0)], &[block(3.0, 2.0)]);
-    let max = found.rows.iter().find(|row| row.aspect == Aspect::Of(Statistic::Max)).unwrap();
+    let max =
+        found.rows.iter().find(|row| row.aspect == ComparedStatistic::Of(Statistic::Max)).unwrap();
     assert_eq!((max.first, max.second, max.ratio), (Some(9.0), Some(3.0), Some(3.0)));
 }
 
@@ -156,7 +157,7 @@ fn gaps(samples: &[f64], seconds: u64) -> Vec<Vec<Figure>> {
     vec![vec![figure]; 8]
 }
 
-fn row(found: &Comparison, aspect: Aspect) -> &Row {
+fn row(found: &Comparison, aspect: ComparedStatistic) -> &Row {
     found.rows.iter().find(|row| row.aspect == aspect).unwrap()
 }
 
@@ -167,15 +168,15 @@ fn gaps_are_compared_as_arrivals_meet_them() {
     let mut many = vec![20e3; 500];
     many.extend([5e6, 5e6]);
     let found = compare(&gaps(&[5e6, 5e6], 1), &gaps(&many, 1));
-    let taken = row(&found, Aspect::Taken);
+    let taken = row(&found, ComparedStatistic::Taken);
     assert_eq!(taken.unit, Unit::Share);
     assert!((taken.first.unwrap() - 0.01).abs() < 1e-12, "{taken:?}");
     assert!((taken.ratio.unwrap() - 0.5).abs() < 1e-9, "{taken:?}");
     assert_eq!(taken.outcome, Outcome::Verdict(Verdict::Better));
     let same = |aspect| row(&found, aspect).outcome == Outcome::Verdict(Verdict::Same);
-    assert!(same(Aspect::WaitsOver(100)) && same(Aspect::WaitsOver(1_000)));
-    assert!(same(Aspect::Of(Statistic::Max)));
-    assert!(found.rows.iter().all(|row| row.aspect != Aspect::Of(Statistic::Median)));
+    assert!(same(ComparedStatistic::WaitsOver(100)) && same(ComparedStatistic::WaitsOver(1_000)));
+    assert!(same(ComparedStatistic::Of(Statistic::Max)));
+    assert!(found.rows.iter().all(|row| row.aspect != ComparedStatistic::Of(Statistic::Median)));
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_side_without_a_gap_lies_below_the_floor_and_wins() {
         assert!(row.floor.is_some_and(|floor| floor > 0.0));
     }
     // One stall of the minimum length in one second.
-    assert_eq!(row(&found, Aspect::Taken).floor, Some(1e-6));
+    assert_eq!(row(&found, ComparedStatistic::Taken).floor, Some(1e-6));
     let quiet = compare(&gaps(&[], 1), &gaps(&[], 1));
     assert!(quiet.rows.iter().all(|row| row.outcome == Outcome::Verdict(Verdict::Same)));
 }
@@ -200,7 +201,7 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
         vec![vec![figure]; 8]
     }
 
-    let max = Aspect::Of(Statistic::Max);
+    let max = ComparedStatistic::Of(Statistic::Max);
     let unequal = Outcome::UnequalTime(SECOND, 60 * SECOND);
     let many = vec![100e3; 60];
     let found = compare(&gaps(&[100e3], 1), &gaps(&[&many[..], &[9e6]].concat(), 60));
@@ -209,8 +210,8 @@ fn unequal_times_of_looking_give_the_longest_no_verdict() {
     assert_eq!(longest.outcome.to_string(), "no verdict: 1.000 s against 60.000 s");
     assert!(longest.ratio.is_some(), "it is told all the same");
     // The short observation may have missed it.
-    assert_eq!(row(&found, Aspect::WaitsOver(1_000)).outcome, unequal);
-    assert!(matches!(row(&found, Aspect::Taken).outcome, Outcome::Verdict(_)));
+    assert_eq!(row(&found, ComparedStatistic::WaitsOver(1_000)).outcome, unequal);
+    assert!(matches!(row(&found, ComparedStatistic::Taken).outcome, Outcome::Verdict(_)));
     assert_eq!(row(&compare(&tail(1), &tail(60)), max).outcome, unequal);
     assert!(matches!(row(&compare(&tail(60), &tail(61)), max).outcome, Outcome::Verdict(_)));
     // Stalls cannot fill more than the pauses between spins.

@@ -45,7 +45,7 @@ fn race(levels: &[f64], noise: Noise, sigma: f64, generator: &mut Pcg32) -> Vec<
         }
         let running = (0..lanes.len()).filter(|&index| lanes[index].may_go);
         let leader = running.min_by(|&a, &b| score(&lanes[a]).total_cmp(&score(&lanes[b])));
-        for loss in RULE.look(&lanes, leader.unwrap()) {
+        for loss in RULE.find_eliminations(&lanes, leader.unwrap()) {
             assert!(loss.p <= loss.level && loss.level > 0.0);
             lanes[loss.lane].may_go = false;
             dropped[loss.lane] = Some(block);
@@ -114,8 +114,9 @@ fn those_far_behind_are_gone_after_few_blocks() {
 
 #[test]
 fn the_exact_test_decides_where_the_spread_cannot() {
-    let first = (2..=16).find(|&blocks| !RULE.look(&lanes(blocks), 0).is_empty()).unwrap();
-    let losses = RULE.look(&lanes(first), 0);
+    let first =
+        (2..=16).find(|&blocks| !RULE.find_eliminations(&lanes(blocks), 0).is_empty()).unwrap();
+    let losses = RULE.find_eliminations(&lanes(first), 0);
     assert_eq!((losses.len(), losses[0].lane, losses[0].test), (1, 1, RaceTest::Exact));
     assert!(losses[0].p >= 0.5_f64.powi(i32::try_from(first).unwrap()));
     assert!((losses[0].ratio - 1.0_f64.exp()).abs() < 1e-9);
@@ -167,8 +168,8 @@ fn missing_starts_and_equal_numbers_drop_no_one() {
     let worse = [Some(9.0), None, None];
     let lanes = [lane(&level), lane(&gone), lane(&level), lane(&level), lane(&worse), lane(&level)];
     // One common block is not sufficient evidence.
-    assert_eq!(RULE.look(&lanes, 0), []);
-    assert_eq!(RULE.look(&lanes[..1], 0), []);
+    assert_eq!(RULE.find_eliminations(&lanes, 0), []);
+    assert_eq!(RULE.find_eliminations(&lanes[..1], 0), []);
 }
 
 fn lane(values: &[Option<f64>]) -> ParticipantResults {

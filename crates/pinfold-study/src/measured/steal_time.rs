@@ -13,7 +13,7 @@ use super::MeasuredBlock;
 
 /// Steal time during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stolen {
+pub struct StealTime {
     /// Ticks (10 ms each) that the hypervisor took from the measured CPUs.
     pub ticks: u64,
     /// Number of blocks with steal time.
@@ -26,7 +26,7 @@ pub struct Stolen {
     pub windows: u64,
 }
 
-impl Stolen {
+impl StealTime {
     /// The steal time of these blocks.
     pub fn from_blocks(blocks: &[MeasuredBlock]) -> Self {
         let mut all = Self { blocks: blocks.len(), ..Self::default() };
@@ -42,12 +42,12 @@ impl Stolen {
     }
 
     /// True if a block is affected or unknown.
-    pub fn is_worth_telling(&self) -> bool {
+    pub fn is_reportable(&self) -> bool {
         self.contaminated > 0 || self.unknown > 0
     }
 }
 
-impl fmt::Display for Stolen {
+impl fmt::Display for StealTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ticks, contaminated, unknown, blocks, windows } = self;
         if *unknown == *blocks {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     fn check(blocks: &[MeasuredBlock], worth: bool, reported: &str) {
-        let stolen = Stolen::from_blocks(blocks);
-        assert_eq!((stolen.is_worth_telling(), stolen.to_string().as_str()), (worth, reported));
+        let stolen = StealTime::from_blocks(blocks);
+        assert_eq!((stolen.is_reportable(), stolen.to_string().as_str()), (worth, reported));
     }
 }

@@ -29,7 +29,7 @@ pub struct TaskRecord {
 
 /// A result from a node: a complete part.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NewDelivery {
+pub struct NewNodeResult {
     /// Number of the part.
     pub part: u32,
     /// Attempt, 1 or 2.
@@ -75,7 +75,11 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be written.
-    pub fn save_cluster(&mut self, run: OpenRun, options_json: &str) -> Result<(), StoreError> {
+    pub fn save_submission_options(
+        &mut self,
+        run: OpenRun,
+        options_json: &str,
+    ) -> Result<(), StoreError> {
         self.connection
             .execute(
                 "INSERT INTO cluster (run, options) VALUES (?1, ?2)
@@ -90,7 +94,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
-    pub fn cluster(&self, run: RunId) -> Result<Option<String>, StoreError> {
+    pub fn submission_options(&self, run: RunId) -> Result<Option<String>, StoreError> {
         self.connection
             .query_row("SELECT options FROM cluster WHERE run = ?1", [run.0], |row| row.get(0))
             .optional()
@@ -164,7 +168,7 @@ impl Store {
     pub fn save_deliveries(
         &mut self,
         run: OpenRun,
-        deliveries: &[NewDelivery],
+        deliveries: &[NewNodeResult],
     ) -> Result<Vec<bool>, StoreError> {
         self.write("save a delivery", |transaction| {
             let mut saved = Vec::with_capacity(deliveries.len());
@@ -247,7 +251,7 @@ fn is_saved(
 fn insert_delivery(
     transaction: &Transaction<'_>,
     run: RunId,
-    delivery: &NewDelivery,
+    delivery: &NewNodeResult,
 ) -> rusqlite::Result<i64> {
     let origin = Json(&delivery.origin);
     transaction

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pinfold_model::shown;
+use pinfold_model::escape;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior};
 
 use super::{APPLICATION_ID, Store, StoreError, VERSION, sql_error};
@@ -29,7 +29,7 @@ fn require_plain_file(path: &str) -> Result<(), StoreError> {
 }
 
 /// The identification of the file.
-struct Marks {
+struct FileIdentity {
     application: i64,
     version: i64,
     tables: i64,
@@ -159,12 +159,12 @@ impl Store {
             .optional()
             .map_err(self.sql("read its schema"))?;
         let Some(found) = found else { return Ok(()) };
-        let why = format!("Pinfold did not create the {} of its schema", shown::name(&found));
+        let why = format!("Pinfold did not create the {} of its schema", escape::name(&found));
         Err(StoreError::Foreign { path: self.path.clone(), why })
     }
 
-    fn marks(&self) -> Result<Marks, StoreError> {
-        Ok(Marks {
+    fn marks(&self) -> Result<FileIdentity, StoreError> {
+        Ok(FileIdentity {
             application: self.number("PRAGMA application_id")?,
             version: self.number("PRAGMA user_version")?,
             tables: self.number("SELECT count(*) FROM sqlite_schema")?,

@@ -201,7 +201,10 @@ fn older_stores_are_read_and_get_the_tables_that_they_lack() {
             let run = store.runs().unwrap()[0];
             assert_eq!(store.run(run).unwrap().kind, "tune");
             assert_eq!(store.trials(run).unwrap().len(), trials);
-            assert!(store.cluster(run).unwrap().is_none() && store.nodes(run).unwrap().is_empty());
+            assert!(
+                store.submission_options(run).unwrap().is_none()
+                    && store.nodes(run).unwrap().is_empty()
+            );
             assert!(store.trial_deliveries(run).unwrap().is_empty());
             for start in store.starts(run).unwrap() {
                 assert_eq!(store.cells(start.id).unwrap()[0].roles_ns, None, "not recorded then");

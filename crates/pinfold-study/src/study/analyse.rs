@@ -134,8 +134,8 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
 ///
 /// # Errors
 /// As [`analyse`] and [`Loaded::show_as`].
-pub fn analyse_as(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
-    analyse_loaded(store, run, Loaded::read(store, run)?.show_as(other)?)
+pub fn analyse_with_text(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
+    analyse_loaded(store, run, Loaded::read(store, run)?.replace_report_text(other)?)
 }
 
 fn analyse_loaded(store: &Store, run: RunId, loaded: Loaded) -> Result<Analysis, RunError> {

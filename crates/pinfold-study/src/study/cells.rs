@@ -57,7 +57,11 @@ impl Cell {
     }
 
     /// The level of the factor with this effect; `None` if the study has none.
-    pub fn acting<'s>(&self, study: &'s Study, acts: &FactorEffect) -> Option<&'s Level> {
+    pub fn level_with_effect<'s>(
+        &self,
+        study: &'s Study,
+        acts: &FactorEffect,
+    ) -> Option<&'s Level> {
         let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
@@ -75,7 +79,9 @@ impl Cell {
     /// # Errors
     /// A message, if its levels contradict each other.
     pub fn guest(&self, study: &Study) -> Result<Option<GuestRequest>, String> {
-        let level = |acts: FactorEffect| self.acting(study, &acts).map(|level| level.text.as_str());
+        let level = |acts: FactorEffect| {
+            self.level_with_effect(study, &acts).map(|level| level.text.as_str())
+        };
         let (isa, accelerator) = (level(FactorEffect::Isa), level(FactorEffect::Accelerator));
         let load = level(FactorEffect::GuestLoad).filter(|load| *load != "idle");
         let vcpus = level(FactorEffect::Vcpus);
@@ -110,12 +116,12 @@ impl Cell {
     /// True if its neighbour is another guest.
     pub fn has_neighbour_guest(&self, study: &Study) -> bool {
         self.is(study, FactorEffect::NeighbourKind, GUEST)
-            && self.acting(study, &FactorEffect::Neighbour).is_some()
+            && self.level_with_effect(study, &FactorEffect::Neighbour).is_some()
             && !self.is(study, FactorEffect::Neighbour, NONE)
     }
 
     fn is(&self, study: &Study, acts: FactorEffect, text: &str) -> bool {
-        self.acting(study, &acts).is_some_and(|level| level.text == text)
+        self.level_with_effect(study, &acts).is_some_and(|level| level.text == text)
     }
 
     /// The program file for its command in a guest; `None` if it has none.
@@ -137,7 +143,7 @@ impl Cell {
     ///
     /// # Errors
     /// Names a placeholder without a value.
-    pub fn words(
+    pub fn command_arguments(
         &self,
         study: &Study,
         built_in: &dyn Fn(&str) -> Option<String>,
@@ -328,7 +334,7 @@ impl Cells {
 
 fn holds(facts: &HostFacts, study: &Study, rule: &Rule, cell: &Cell) -> Result<bool, RunError> {
     let scope = CellScope { study, cell, facts };
-    rule.expr.truth(&scope).map_err(|error| rule_error(study, rule, cell, &error))
+    rule.expr.evaluate_bool(&scope).map_err(|error| rule_error(study, rule, cell, &error))
 }
 
 fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> RunError {

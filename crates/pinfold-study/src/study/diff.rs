@@ -24,7 +24,7 @@ pub struct Difference {
 
 /// What both runs have, and what only one of them has.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Compared {
+pub struct AnalysisDiff {
     /// Differences of the figures that both have.
     pub both: Vec<Difference>,
     /// Cells with figures only in the first, and only in the second run.
@@ -32,8 +32,8 @@ pub struct Compared {
 }
 
 /// Compares two analyses.
-pub fn diff(first: &Analysis, second: &Analysis) -> Compared {
-    let mut compared = Compared::default();
+pub fn diff(first: &Analysis, second: &Analysis) -> AnalysisDiff {
+    let mut compared = AnalysisDiff::default();
     let mut family = Vec::new();
     for one in &first.estimates {
         let cell = name(first, one);

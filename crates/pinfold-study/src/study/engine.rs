@@ -15,7 +15,8 @@ use super::predict::{Prediction, predict};
 use super::record::{EarlyEnd, Loaded};
 use super::runner::{Runner, StartRequest, TrialResult};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, NextStep, Outcome, Progress, Reported, RunKind, TrialError,
+    Update,
 };
 use crate::error::RunError;
 use crate::store::{OpenRun, Store, TrialRecord};
@@ -52,7 +53,7 @@ pub fn run_starts(
 ) -> Result<Outcome, RunError> {
     let mut engine = Engine::new(Trials::from_store(store, run)?, u32::MAX);
     for start in starts {
-        if engine.start(start.clone(), environment)? == Next::Stop {
+        if engine.start(start.clone(), environment)? == NextStep::Stop {
             let done = engine.work.done.len() as u64;
             let total = starts.iter().flatten().count() as u64;
             return Ok(Outcome::Interrupted { done, total });
@@ -96,7 +97,7 @@ fn go(
         let Loaded { study, cells, .. } = &engine.work.loaded;
         let starts: Vec<Vec<TrialSlot>> =
             design::block(study, cells, block).into_iter().map(|start| start.trials).collect();
-        if engine.block(&starts, environment)? == Next::Stop {
+        if engine.block(&starts, environment)? == NextStep::Stop {
             let total = engine.work.prediction.trials();
             return Ok(Outcome::Interrupted { done: engine.work.done.len() as u64, total });
         }
@@ -137,7 +138,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-impl Work for Trials<'_> {
+impl RunKind for Trials<'_> {
     type Slot = TrialSlot;
     type Output = TrialResult;
     type Runner<'r> = dyn Runner + 'r;

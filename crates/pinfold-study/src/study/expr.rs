@@ -260,7 +260,7 @@ impl Expr {
             Node::Name(name) => scope
                 .value(name)
                 .ok_or_else(|| ExprError::new(self.at, format!("{name} has no value here"))),
-            Node::Not(inner) => Ok(Value::Truth(!inner.truth(scope)?)),
+            Node::Not(inner) => Ok(Value::Truth(!inner.evaluate_bool(scope)?)),
             Node::Negative(inner) => Ok(Value::Number(-inner.number(scope)?)),
             Node::Binary(operator, left, right) => self.binary(*operator, left, right, scope),
             Node::In(inner, items) => {
@@ -287,7 +287,7 @@ impl Expr {
     ///
     /// # Errors
     /// As [`Expr::evaluate`].
-    pub fn truth(&self, scope: &dyn Scope) -> Result<bool, ExprError> {
+    pub fn evaluate_bool(&self, scope: &dyn Scope) -> Result<bool, ExprError> {
         match self.evaluate(scope)? {
             Value::Truth(truth) => Ok(truth),
             other @ (Value::Number(_) | Value::Text(_)) => {
@@ -328,9 +328,15 @@ impl Expr {
         };
         match operator {
             // Short-circuit: the right side is only evaluated if the left side is true.
-            Operator::Implies => Ok(Value::Truth(!left.truth(scope)? || right.truth(scope)?)),
-            Operator::Or => Ok(Value::Truth(left.truth(scope)? || right.truth(scope)?)),
-            Operator::And => Ok(Value::Truth(left.truth(scope)? && right.truth(scope)?)),
+            Operator::Implies => {
+                Ok(Value::Truth(!left.evaluate_bool(scope)? || right.evaluate_bool(scope)?))
+            }
+            Operator::Or => {
+                Ok(Value::Truth(left.evaluate_bool(scope)? || right.evaluate_bool(scope)?))
+            }
+            Operator::And => {
+                Ok(Value::Truth(left.evaluate_bool(scope)? && right.evaluate_bool(scope)?))
+            }
             Operator::Equal | Operator::Unequal => {
                 let is_same = same(&left.evaluate(scope)?, &right.evaluate(scope)?, self.at)?;
                 Ok(Value::Truth(is_same == (operator == Operator::Equal)))

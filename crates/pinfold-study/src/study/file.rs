@@ -562,7 +562,7 @@ pub struct Study {
 impl Study {
     /// True if a workload, a probe or every trial gives this figure. A workload without figures of
     /// its own gives those of the lines that it prints.
-    pub fn gives(&self, figure: &str) -> bool {
+    pub fn has_figure_source(&self, figure: &str) -> bool {
         self.workloads
             .iter()
             .any(|one| one.figures.is_empty() || one.figures.iter().any(|rule| rule.name == figure))
@@ -577,7 +577,7 @@ impl Study {
     }
 
     /// True for a factor's name and for `workload`.
-    pub fn varies(&self, name: &str) -> bool {
+    pub fn is_factor_name(&self, name: &str) -> bool {
         name == "workload" || self.factor(name).is_some()
     }
 
@@ -596,8 +596,8 @@ impl Study {
 
     /// True if expressions over cells may use this name.
     #[must_use]
-    pub fn knows(&self, name: &str) -> bool {
-        self.varies(name) || self.values.contains_key(name) || HOST_FACTS.contains(&name)
+    pub fn is_known_name(&self, name: &str) -> bool {
+        self.is_factor_name(name) || self.values.contains_key(name) || HOST_FACTS.contains(&name)
     }
 }
 

@@ -162,7 +162,7 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
     }
     let mut rows = Vec::new();
     for (figure, nodes) in values {
-        let tested: Vec<f64> = nodes.values().map(|values| chance(values)).collect();
+        let tested: Vec<f64> = nodes.values().map(|values| node_p_value(values)).collect();
         for ((node, values), p) in nodes.iter().zip(holm(&tested)) {
             let Some(ratio) = median(values) else { continue };
             let margin = analysis.loaded.study.margin;
@@ -180,7 +180,7 @@ fn figures(analysis: &Analysis) -> Vec<NodeFigure> {
 }
 
 /// Probability of such values for a node that does not differ from the others.
-fn chance(values: &[f64]) -> f64 {
+fn node_p_value(values: &[f64]) -> f64 {
     let logs: Option<Vec<f64>> =
         values.iter().map(|value| (*value > 0.0).then(|| value.ln())).collect();
     logs.and_then(|logs| sign_flip(&logs)).unwrap_or(1.0)

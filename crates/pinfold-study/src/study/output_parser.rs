@@ -148,7 +148,7 @@ fn by_json(
         let scope = Document(document);
         if let Some(only) = &rule.only
             && !(has_values(&scope, only)
-                && only.truth(&scope).map_err(|error| explain(rule, &error.why))?)
+                && only.evaluate_bool(&scope).map_err(|error| explain(rule, &error.why))?)
         {
             continue;
         }

@@ -56,7 +56,7 @@ fn trial_s(study: &Study, cell: &Cell) -> f64 {
 }
 
 fn text<'a>(cell: &'a Cell, study: &'a Study, acts: FactorEffect) -> &'a str {
-    cell.acting(study, &acts).map_or("", |level| level.text.as_str())
+    cell.level_with_effect(study, &acts).map_or("", |level| level.text.as_str())
 }
 
 /// The size and duration of a study.
@@ -114,9 +114,10 @@ pub fn predict(study: &Study, cells: &Cells, facts: &HostFacts) -> Result<Predic
     let starts = design::block(study, cells, 0);
     let slow = |start: &design::PlannedStart| {
         start.trials.iter().map(|slot| &cells.all[slot.cell]).find(|cell| {
-            let method =
-                cell.acting(study, &FactorEffect::Method).is_some_and(|level| level.text != NONE);
-            let speed = cell.acting(study, &FactorEffect::Speed).and_then(Level::number);
+            let method = cell
+                .level_with_effect(study, &FactorEffect::Method)
+                .is_some_and(|level| level.text != NONE);
+            let speed = cell.level_with_effect(study, &FactorEffect::Speed).and_then(Level::number);
             method || speed.is_some_and(|speed| speed < 1.0)
         })
     };
@@ -151,14 +152,14 @@ fn boots_s(study: &Study, cell: &Cell, guest: GuestRequest) -> f64 {
 }
 
 fn number(cell: &Cell, study: &Study, acts: FactorEffect) -> f64 {
-    cell.acting(study, &acts).and_then(Level::number).unwrap_or(1.0)
+    cell.level_with_effect(study, &acts).and_then(Level::number).unwrap_or(1.0)
 }
 
 /// Number of calibrations for these cells: one for each combination of a method that measures its
 /// own cost and a number of cores.
 fn calibrations(study: &Study, slow: &[&Cell]) -> usize {
     fn text(cell: &&Cell, study: &Study, acts: FactorEffect) -> Option<String> {
-        cell.acting(study, &acts).map(|level| level.text.clone())
+        cell.level_with_effect(study, &acts).map(|level| level.text.clone())
     }
 
     slow.iter()

@@ -164,7 +164,7 @@ fn truth(keys: &mut Keys, key: &str) -> Result<bool, Fault> {
     match keys.take(key) {
         None => Ok(false),
         Some(Toml { what: ValueKind::Truth(truth), .. }) => Ok(truth),
-        Some(value) => Err(value.not(key, "true or false")),
+        Some(value) => Err(value.kind_fault(key, "true or false")),
     }
 }
 
@@ -193,7 +193,7 @@ fn cells(keys: &mut Keys, study: &mut Study) -> Result<(), Fault> {
 fn baseline(table: Toml, study: &Study) -> Result<BTreeMap<String, Level>, Fault> {
     let at = table.at;
     let ValueKind::Table(entries) = table.what else {
-        return Err(table.not("baseline", "a table of factors and levels"));
+        return Err(table.kind_fault("baseline", "a table of factors and levels"));
     };
     let mut baseline = BTreeMap::new();
     for (name, at, value) in entries {
@@ -228,7 +228,11 @@ fn factor_names(keys: &mut Keys, key: &str, study: &Study) -> Result<Vec<String>
         .into_iter()
         .map(
             |(name, at)| {
-                if study.varies(&name) { Ok(name) } else { Err(no_factor(&name, at, study)) }
+                if study.is_factor_name(&name) {
+                    Ok(name)
+                } else {
+                    Err(no_factor(&name, at, study))
+                }
             },
         )
         .collect()
@@ -245,7 +249,7 @@ fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
     texts
         .into_iter()
         .map(|(name, at)| {
-            if !study.varies(&name) {
+            if !study.is_factor_name(&name) {
                 return Err(no_factor(&name, at, study));
             }
             let can = study.factor(&name).is_none_or(|factor| match factor.acts {
@@ -287,7 +291,7 @@ fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
 fn cell_rule(text: String, at: usize, study: &Study, key: &str) -> Result<Rule, Fault> {
     let rule = rule(text, at, key)?;
     for (name, place) in rule.expr.names() {
-        if !study.knows(name) {
+        if !study.is_known_name(name) {
             return Err(unknown_name(key, name, at + 1 + place, study));
         }
     }
@@ -383,7 +387,7 @@ fn acts(name: &str) -> FactorEffect {
 fn levels(name: &str, acts: &FactorEffect, value: Toml) -> Result<Vec<Level>, Fault> {
     let at = value.at;
     let ValueKind::List(items) = value.what else {
-        return Err(value.not("levels", "a list"));
+        return Err(value.kind_fault("levels", "a list"));
     };
     if items.is_empty() {
         return Err(Fault::new(at, format!("the factor {name} has no levels"))
@@ -420,11 +424,11 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
         }
         ValueKind::Fraction(text) => match text.parse::<f64>() {
             Ok(number) if number.is_finite() => (text.clone(), Value::Number(number)),
-            Ok(_) | Err(_) => return Err(value.not(name, "a finite number")),
+            Ok(_) | Err(_) => return Err(value.kind_fault(name, "a finite number")),
         },
         ValueKind::Truth(truth) => (truth.to_string(), Value::Truth(*truth)),
         ValueKind::List(_) | ValueKind::Table(_) | ValueKind::Date => {
-            return Err(value.not(name, "a string, a number, true or false"));
+            return Err(value.kind_fault(name, "a string, a number, true or false"));
         }
     };
     Ok(Level { text, value: read })
@@ -500,7 +504,7 @@ fn one_of(level: &Level, at: usize, what: &str, known: &[&str]) -> Result<(), Fa
 
 fn named_levels(table: Toml, key: &str) -> Result<BTreeMap<String, Level>, Fault> {
     let ValueKind::Table(entries) = table.what else {
-        return Err(table.not(key, "a table of names and values"));
+        return Err(table.kind_fault(key, "a table of names and values"));
     };
     let mut named = BTreeMap::new();
     for (name, at, value) in entries {
@@ -526,7 +530,7 @@ fn whole(keys: &mut Keys, key: &str, least: u32) -> Result<Option<u32>, Fault> {
     let Some(value) = keys.take(key) else { return Ok(None) };
     let count = value.count(key)?;
     if count < least || count > 1_000_000 {
-        Err(value.not(key, &format!("a number from {least} to 1000000")))
+        Err(value.kind_fault(key, &format!("a number from {least} to 1000000")))
     } else {
         Ok(Some(count))
     }

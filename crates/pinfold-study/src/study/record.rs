@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cells::Cells;
 use super::file::{HostFacts, Study};
-use super::form::Form;
+use super::preset_selection::PresetSelection;
 use super::read::from_toml;
 use super::runner::Runner;
 use crate::error::RunError;
@@ -30,7 +30,7 @@ pub struct StudyRecord {
     pub toml: String,
     /// The form that was run.
     #[serde(rename = "quick")]
-    pub form: Form,
+    pub form: PresetSelection,
     /// The command line that started it.
     pub command: String,
     facts: HostFacts,
@@ -68,7 +68,7 @@ pub struct NewStudy<'a> {
     /// The study, as in its file.
     pub study: &'a Study,
     /// The form that is run.
-    pub form: &'a Form,
+    pub form: &'a PresetSelection,
     /// The command line.
     pub command: &'a str,
     /// Host and software.
@@ -120,7 +120,7 @@ fn most_first(reasons: &BTreeMap<String, usize>) -> String {
 }
 
 /// The error if the cells of a run differ from those of its text.
-pub fn other_cells(stored: usize, found: usize) -> RunError {
+pub fn cell_mismatch_error(stored: usize, found: usize) -> RunError {
     RunError::refuse(
         format!("the store has {stored} cells, but its study has {found}"),
         "another version of Pinfold created it; use that version, or start a new store",
@@ -143,7 +143,7 @@ pub fn create(
 ///
 /// # Errors
 /// [`RunError`]: it has another study, or an unfinished run.
-pub fn require_vacant(store: &Store, name: &str) -> Result<(), RunError> {
+pub fn require_no_unfinished_run(store: &Store, name: &str) -> Result<(), RunError> {
     for run in store.runs()? {
         let record = store.run(run)?;
         if record.kind != KIND {
@@ -178,8 +178,8 @@ pub fn create_with(
     runner: &dyn Runner,
     cluster: Option<&str>,
 ) -> Result<OpenRun, RunError> {
-    require_vacant(store, &new.study.name)?;
-    let study = new.study.in_form(new.form)?;
+    require_no_unfinished_run(store, &new.study.name)?;
+    let study = new.study.apply_preset(new.form)?;
     let cells = cells(&study, new.facts, runner)?;
     let record = StudyRecord {
         format: FORMAT.to_owned(),
@@ -198,7 +198,7 @@ pub fn create_with(
         candidates: &[],
     })?;
     if let Some(options_json) = cluster {
-        store.save_cluster(run, options_json)?;
+        store.save_submission_options(run, options_json)?;
     }
     let rows: Vec<StudyCell> = cells.all.iter().map(|cell| row_of(&study, cell)).collect();
     store.save_study_cells(run, &rows)?;
@@ -238,7 +238,7 @@ impl Loaded {
         let early = row.confirm_json.as_deref().map(serde_json::from_str).transpose();
         let early = early.map_err(RunError::document("study"))?;
         let whole = from_toml(&record.toml).map_err(RunError::Stored)?;
-        let study = whole.in_form(&record.form)?;
+        let study = whole.apply_preset(&record.form)?;
         let facts = record.facts.clone();
         let mut cells = Cells::new(&study, &facts)?;
         let stored = store.study_cells(run)?;
@@ -247,7 +247,7 @@ impl Loaded {
                 StudyCell { skipped: row.skipped.clone(), ..row_of(&study, cell) } == *row
             })
         {
-            return Err(other_cells(stored.len(), cells.all.len()));
+            return Err(cell_mismatch_error(stored.len(), cells.all.len()));
         }
         for (cell, row) in cells.all.iter_mut().zip(stored) {
             cell.skipped = row.skipped;
@@ -260,8 +260,8 @@ impl Loaded {
     ///
     /// # Errors
     /// [`RunError::Refused`] if that text would not have measured the same.
-    pub fn show_as(self, other: &Study) -> Result<Self, RunError> {
-        let study = other.in_form(&self.record.form)?;
+    pub fn replace_report_text(self, other: &Study) -> Result<Self, RunError> {
+        let study = other.apply_preset(&self.record.form)?;
         if study.name != self.study.name {
             return Err(refuse_changed("name"));
         }
@@ -285,7 +285,7 @@ impl Loaded {
     ///
     /// # Errors
     /// [`RunError::Refused`] with the first line that differs.
-    pub fn same_text(&self, file: &str, text: &str) -> Result<(), RunError> {
+    pub fn require_same_text(&self, file: &str, text: &str) -> Result<(), RunError> {
         if self.record.toml == text {
             return Ok(());
         }

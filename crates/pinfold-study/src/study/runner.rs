@@ -5,7 +5,7 @@ use pinfold_model::Figure;
 use super::cells::{Cell, Cells};
 use super::design::TrialSlot;
 use super::file::Study;
-use crate::engine::{Next, TrialError};
+use crate::engine::{NextStep, TrialError};
 
 /// A request for one start: a placement, a virtual node or a machine, with its trials.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub struct TrialResult {
 }
 
 /// Called with each trial of a start when it ends, by its index in the request.
-pub type Finished<'f> = dyn FnMut(usize, Result<TrialResult, TrialError>) -> Next + 'f;
+pub type Finished<'f> = dyn FnMut(usize, Result<TrialResult, TrialError>) -> NextStep + 'f;
 
 /// Places, runs and measures a workload, and undoes all changes.
 pub trait Runner {

@@ -168,7 +168,7 @@ impl Analysis {
             return vec!["no cell of this study is selected".to_owned()];
         }
         let wanted = split(&selection.figure).map_or(&*selection.figure, |(figure, _)| figure);
-        if !self.loaded.study.gives(wanted) {
+        if !self.loaded.study.has_figure_source(wanted) {
             return vec!["this form of the study leaves its workload out".to_owned()];
         }
         let skipped = cells.iter().filter_map(|(_, cell)| cell.skipped.clone());
@@ -213,7 +213,7 @@ impl Analysis {
             }
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
             let only = selection.only.as_ref();
-            only.is_none_or(|only| only.expr.truth(&scope).unwrap_or(false))
+            only.is_none_or(|only| only.expr.evaluate_bool(&scope).unwrap_or(false))
         })
     }
 
@@ -236,7 +236,7 @@ impl Analysis {
             let cell = &loaded.cells.all[estimate.cell];
             let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
             if let Some(only) = &selection.only
-                && !only.expr.truth(&scope).map_err(|error| explain(cell, loaded, error))?
+                && !only.expr.evaluate_bool(&scope).map_err(|error| explain(cell, loaded, error))?
             {
                 continue;
             }
@@ -279,7 +279,7 @@ impl Analysis {
             Ok(None) => Err("the interval contains the limit".to_owned()),
             Err(error) => Err(error.why),
         };
-        ClaimResult { see, is_measured: claim.agree.expr.truth(&scope).is_ok(), agree }
+        ClaimResult { see, is_measured: claim.agree.expr.evaluate_bool(&scope).is_ok(), agree }
     }
 
     /// The number of this run next to a value of the source.
@@ -607,7 +607,7 @@ impl ClaimScope<'_> {
         let cell = &loaded.cells.all[estimate.cell];
         let scope = CellScope { study: &loaded.study, cell, facts: &loaded.facts };
         match scope.value(name) {
-            Some(value) if loaded.study.varies(name) => value == *wanted,
+            Some(value) if loaded.study.is_factor_name(name) => value == *wanted,
             Some(_) | None => {
                 estimate.figure.labels.get(name).is_some_and(|text| *text == wanted.to_string())
             }

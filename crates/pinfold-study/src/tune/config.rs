@@ -179,7 +179,7 @@ impl TuneConfig {
 
     /// The same settings for the full matrix: no candidate is dropped, all are confirmed.
     #[must_use]
-    pub fn in_full(self) -> Self {
+    pub fn without_race(self) -> Self {
         Self { race: None, keep: u32::MAX, ..self }
     }
 
@@ -190,7 +190,7 @@ impl TuneConfig {
 
     /// Number of interim analyses of a race, over both phases; fixed before the first start.
     #[must_use]
-    pub fn race_looks(&self) -> u32 {
+    pub fn interim_analysis_count(&self) -> u32 {
         self.screening_blocks.saturating_add(self.confirm_blocks.min)
     }
 

@@ -15,7 +15,8 @@ use super::schedule::{Dropped, Facts, NextAction, Schedule};
 use super::starter::{StartRequest, Starter};
 use super::summary::{Summaries, check_result};
 use crate::engine::{
-    self, EndedTrial, Engine, Event, Next, Outcome, Progress, Reported, TrialError, Update, Work,
+    self, EndedTrial, Engine, Event, NextStep, Outcome, Progress, Reported, RunKind, TrialError,
+    Update,
 };
 use crate::error::RunError;
 use crate::store::{CellResult, OpenRun, Phase, Slot, StartRecord, StartStatus, Store, StoreError};
@@ -97,7 +98,7 @@ fn go(
         let order = match course.turn {
             NextAction::End => break,
             NextAction::Settle => {
-                engine.work.settle(&course, &mut *environment.progress)?;
+                engine.work.choose_confirmation(&course, &mut *environment.progress)?;
                 continue;
             }
             NextAction::Block(Phase::Screening, block) => &course.screening[block as usize],
@@ -108,7 +109,7 @@ fn go(
         }
         engine.work.block.clone_from(order);
         let starts: Vec<Vec<Slot>> = order.iter().map(|start| vec![start.slot]).collect();
-        if engine.block(&starts, environment)? == Next::Stop {
+        if engine.block(&starts, environment)? == NextStep::Stop {
             let (done, total) = (engine.work.done.len() as u64, u64::from(engine.work.total));
             return Ok(Outcome::Interrupted { done, total });
         }
@@ -129,7 +130,11 @@ impl Starts<'_> {
     }
 
     /// Decides which candidates are confirmed.
-    fn settle(&mut self, course: &Schedule, progress: &mut dyn Progress) -> Result<(), RunError> {
+    fn choose_confirmation(
+        &mut self,
+        course: &Schedule,
+        progress: &mut dyn Progress,
+    ) -> Result<(), RunError> {
         let confirm = if course.screening.is_empty() {
             ConfirmPlan {
                 kept: self.loaded.distinct.clone(),
@@ -288,7 +293,7 @@ impl Starts<'_> {
     }
 }
 
-impl Work for Starts<'_> {
+impl RunKind for Starts<'_> {
     type Slot = Slot;
     type Output = Vec<CellResult>;
     type Runner<'r> = dyn Starter + 'r;

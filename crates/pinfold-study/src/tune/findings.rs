@@ -1,6 +1,6 @@
 //! Findings that limit the conclusions of a report.
 
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Accelerator, Command, Finding};
 use pinfold_stats::{EXACT_BLOCKS, Verdict};
 
@@ -186,7 +186,7 @@ fn about_noise(report: &TuneReport, findings: &mut Vec<Finding>) {
              {expected:.1}",
             differing.len(),
             report.aa.len(),
-            agree(differing.len(), "differs", "differ")
+            select_verb(differing.len(), "differs", "differ")
         );
         findings.push(Finding::note("A/A pair", text));
     }
@@ -274,7 +274,7 @@ fn about_samples(report: &TuneReport, confirmation: &Summaries, findings: &mut V
                     count_noun(dropped, "sample"),
                     cell.metric.name(),
                     cell.load,
-                    agree(dropped, "was", "were")
+                    select_verb(dropped, "was", "were")
                 );
                 findings.push(Finding::warning(row.name.as_str(), text));
             }

@@ -88,7 +88,7 @@ pub(super) struct Facts<'a> {
 }
 
 /// The results of all candidates so far.
-struct View {
+struct InterimResults {
     /// All candidates that ever ran, the baseline last.
     who: Vec<usize>,
     /// The candidates that still run, the best first.
@@ -203,8 +203,9 @@ impl Schedule {
             }
         };
         let Some(view) = self.view(facts, &so_far, blocks) else { return };
-        let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
-        for loss in rule.look(&view.lanes, view.leader) {
+        let rule =
+            RaceRule { alpha, margin: config.margin, blocks: config.interim_analysis_count() };
+        for loss in rule.find_eliminations(&view.lanes, view.leader) {
             let candidate = view.who[loss.lane];
             self.running.retain(|one| *one != candidate);
             self.dropped.push(Dropped {
@@ -232,7 +233,8 @@ impl Schedule {
         let Some(alpha) = config.race else { return false };
         let so_far = facts.screening.chain(blocks, &Summaries::default(), 0);
         let Some(view) = self.view(facts, &so_far, blocks) else { return false };
-        let rule = RaceRule { alpha, margin: config.margin, blocks: config.race_looks() };
+        let rule =
+            RaceRule { alpha, margin: config.margin, blocks: config.interim_analysis_count() };
         let left_out = view
             .standings
             .iter()
@@ -240,13 +242,13 @@ impl Schedule {
             .skip(config.keep as usize);
         left_out.map(|standing| standing.candidate).any(|candidate| {
             let lane = view.who.iter().position(|one| *one == candidate);
-            lane.and_then(|lane| rule.p(&view.lanes, lane, view.leader))
+            lane.and_then(|lane| rule.p_value(&view.lanes, lane, view.leader))
                 .is_none_or(|p| p > LEFT_OUT)
         })
     }
 
     /// The results of all candidates; `None` while there is no leader.
-    fn view(&self, facts: &Facts<'_>, so_far: &Summaries, blocks: u32) -> Option<View> {
+    fn view(&self, facts: &Facts<'_>, so_far: &Summaries, blocks: u32) -> Option<InterimResults> {
         let config = &facts.loaded.config;
         // All candidates that ever ran: those that left still contribute to the variance.
         let mut who = facts.loaded.distinct.clone();
@@ -270,10 +272,13 @@ impl Schedule {
                     && by_candidate
                         .get(&candidate)
                         .is_some_and(|one| is_beaten(config, one, first));
-                ParticipantResults { blocks: so_far.lane(config, candidate, length), may_go }
+                ParticipantResults {
+                    blocks: so_far.participant_values(config, candidate, length),
+                    may_go,
+                }
             })
             .collect();
-        Some(View { who, standings, lanes, leader })
+        Some(InterimResults { who, standings, lanes, leader })
     }
 
     fn is_still_running(&self, facts: &Facts<'_>, candidate: usize) -> bool {

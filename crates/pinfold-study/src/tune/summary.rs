@@ -125,7 +125,7 @@ impl Summaries {
     pub(super) fn add(&mut self, start: StartRecord, cells: &[CellResult]) {
         match start.status {
             StartStatus::Ok => {
-                self.note_flags(cells);
+                self.record_flags(cells);
                 self.add_numbers(start, cells.iter().flat_map(summarise).collect());
             }
             StartStatus::Failed => self.starts.push(start),
@@ -157,7 +157,7 @@ impl Summaries {
 
     /// The data of a race: the logarithm of the goal's value in each of the first blocks, smaller
     /// is better.
-    pub(super) fn lane(
+    pub(super) fn participant_values(
         &self,
         config: &TuneConfig,
         candidate: usize,
@@ -182,7 +182,7 @@ impl Summaries {
         })
     }
 
-    fn note_flags(&mut self, cells: &[CellResult]) {
+    fn record_flags(&mut self, cells: &[CellResult]) {
         for series in cells.iter().flat_map(|cell| &cell.series) {
             self.series += 1;
             // `preempted 12` and `preempted 3` are the same flag.

@@ -4,7 +4,7 @@
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
 
-use super::{Capability, Context, Right};
+use super::{Capability, Context, LinuxCapability};
 
 /// Controllers that Pinfold can use, each with its name in v1.
 const CONTROLLERS: [(&str, &str); 5] = [
@@ -83,7 +83,7 @@ pub(super) fn cpuset(context: &Context<'_>) -> Capability {
         return Capability::partly(NAME, format!("cpuset {version}, mounted read-only"))
             .hint("run outside the container to isolate CPUs; --isolate none works here");
     }
-    if !context.has(Right::SysAdmin) {
+    if !context.has(LinuxCapability::SysAdmin) {
         return Capability::partly(
             NAME,
             format!("cpuset {version} at {directory}, but creating groups there needs root"),

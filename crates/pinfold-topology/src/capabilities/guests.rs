@@ -5,7 +5,7 @@ use pinfold_host::{HostError, paths};
 
 use super::scheduling::not_live;
 use super::{Capability, Context};
-use crate::reader::because;
+use crate::reader::describe_error;
 
 /// Timeout of `qemu --version`.
 const VERSION_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -31,7 +31,7 @@ pub(super) fn qemu(context: &Context<'_>) -> Capability {
     };
     let capability = match capture(&program, ["--version"], VERSION_TIMEOUT_NS) {
         Err(error) => {
-            Capability::no(NAME, because(&error)).hint(format!("run `{program} --version`"))
+            Capability::no(NAME, describe_error(&error)).hint(format!("run `{program} --version`"))
         }
         Ok(output) if !output.status.success() => Capability::no(
             NAME,
@@ -76,9 +76,9 @@ pub(super) fn kvm(context: &Context<'_>) -> Capability {
     match answer {
         Ok(_) | Err((Some(EINVAL), _)) => usable_kvm(context),
         Err((_, error)) if error.is_gone() => no_kvm(&device, &error),
-        Err((Some(EACCES | EPERM), error)) => Capability::no(NAME, because(&error))
+        Err((Some(EACCES | EPERM), error)) => Capability::no(NAME, describe_error(&error))
             .hint("`usermod -aG kvm USER` and log in again; guests run emulated (TCG) until then"),
-        Err((_, error)) => Capability::no(NAME, because(&error)),
+        Err((_, error)) => Capability::no(NAME, describe_error(&error)),
     }
 }
 
@@ -104,11 +104,14 @@ fn usable_kvm(context: &Context<'_>) -> Capability {
 }
 
 fn no_kvm(device: &str, error: &HostError) -> Capability {
-    Capability::no("KVM", format!("no {device} ({}): guests run emulated (TCG)", because(error)))
-        .hint(
-            "`modprobe kvm_intel` or `modprobe kvm_amd`; enable virtualisation in the firmware, or \
+    Capability::no(
+        "KVM",
+        format!("no {device} ({}): guests run emulated (TCG)", describe_error(error)),
+    )
+    .hint(
+        "`modprobe kvm_intel` or `modprobe kvm_amd`; enable virtualisation in the firmware, or \
              nested virtualisation if this is a guest",
-        )
+    )
 }
 
 /// libvirt, for the machines that it manages.

@@ -4,8 +4,8 @@
 use pinfold_host::{HostError, paths};
 use pinfold_model::Tid;
 
-use super::{Capability, Context, Right};
-use crate::reader::because;
+use super::{Capability, Context, LinuxCapability};
+use crate::reader::describe_error;
 
 /// Setting affinity masks: always for own children, with permission for other processes.
 pub(super) fn affinity(context: &Context<'_>) -> Capability {
@@ -14,7 +14,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
         not_live(NAME)
     } else {
         match context.host.affinity(Tid(0)) {
-            Err(error) => Capability::no(NAME, because(&error))
+            Err(error) => Capability::no(NAME, describe_error(&error))
                 .hint("a seccomp filter forbids the call: run outside the sandbox"),
             Ok(mask) if mask.is_empty() => {
                 Capability::no(NAME, "the affinity mask of this process is empty")
@@ -24,7 +24,7 @@ pub(super) fn affinity(context: &Context<'_>) -> Capability {
                 format!("this process is bound to CPU {mask} alone, so there is no choice"),
             )
             .hint("start it without taskset, or in a larger cpuset"),
-            Ok(mask) if context.has(Right::SysNice) => Capability::yes(
+            Ok(mask) if context.has(LinuxCapability::SysNice) => Capability::yes(
                 NAME,
                 format!("any thread can be pinned; mask of this process: {mask}"),
             ),
@@ -61,7 +61,7 @@ pub(super) fn real_time(context: &Context<'_>) -> Capability {
         Ok(limit) => limit,
         Err(error) => return Capability::unread(NAME, &error),
     };
-    let right = match (context.has(Right::SysNice), limit) {
+    let right = match (context.has(LinuxCapability::SysNice), limit) {
         (true, _) => "CAP_SYS_NICE".to_owned(),
         (false, Some(priority)) if priority > 0 => format!("RLIMIT_RTPRIO of {priority}"),
         (false, Some(_) | None) => {

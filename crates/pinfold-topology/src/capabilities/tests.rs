@@ -5,7 +5,7 @@ use pinfold_model::PuId;
 use pinfold_model::tunables::TUNABLES;
 
 use super::cgroups::version_of;
-use super::{Capability, Verdict, can_run_main_job, capabilities, captured_capabilities};
+use super::{Capability, Verdict, capabilities, captured_capabilities, has_required_capabilities};
 use crate::schema;
 
 const ROOT: &str = "CapEff:\t000001ffffffffff\n";
@@ -202,10 +202,10 @@ fn releases() {
 
 #[test]
 fn the_main_job_needs_what_is_required() {
-    assert!(can_run_main_job(&capability_of(Verdict::Yes, true)));
-    assert!(can_run_main_job(&capability_of(Verdict::Partly, true)));
-    assert!(can_run_main_job(&capability_of(Verdict::No, false)));
-    assert!(!can_run_main_job(&capability_of(Verdict::No, true)));
+    assert!(has_required_capabilities(&capability_of(Verdict::Yes, true)));
+    assert!(has_required_capabilities(&capability_of(Verdict::Partly, true)));
+    assert!(has_required_capabilities(&capability_of(Verdict::No, false)));
+    assert!(!has_required_capabilities(&capability_of(Verdict::No, true)));
 }
 
 fn capability_of(verdict: Verdict, required: bool) -> [Capability; 1] {
@@ -381,7 +381,7 @@ fn a_capture_answers_for_its_machine() {
     for unknown in ["VFIO", "KVM", "QEMU", "halt polling", "affinity"] {
         check(&found, unknown, Verdict::Partly, "not in the capture");
     }
-    assert!(can_run_main_job(&found), "what is not known is not missing");
+    assert!(has_required_capabilities(&found), "what is not known is not missing");
 }
 
 /// A capture of this host gives the same rows as the host.

@@ -53,7 +53,7 @@ fn option_path(path: &str) -> String {
 
 impl DemoGuest {
     /// True if the kernel boots on the first vCPU only, and the agent must bring the others online.
-    pub fn starts_on_one(&self) -> bool {
+    pub fn is_single_cpu_boot(&self) -> bool {
         self.vcpus > MOST_AT_ONCE && self.isa != Isa::Riscv
     }
 
@@ -84,7 +84,7 @@ impl DemoGuest {
         add(&mut argv, &["-machine", machine, "-accel", accelerator, "-cpu", &cpu]);
         add(&mut argv, &["-smp", &self.vcpus.to_string(), "-m", &format!("{}M", self.memory_mib)]);
         add(&mut argv, &["-kernel", &self.kernel, "-initrd", &self.initramfs]);
-        let first = if self.starts_on_one() { " maxcpus=1" } else { "" };
+        let first = if self.is_single_cpu_boot() { " maxcpus=1" } else { "" };
         // The watchdog wakes each CPU every four seconds. Each CPU that wakes updates the kernel's
         // time under one lock, in the order of arrival. If many vCPUs share few CPUs, the vCPU
         // whose turn it is rarely runs, and the updates do not finish before the next wake-up.
@@ -172,7 +172,7 @@ mod tests {
     fn check_machine(isa: Isa, vcpus: u32) -> bool {
         let guest = guest(isa, vcpus);
         let reported = guest.argv().iter().any(|word| word.contains(" maxcpus=1 "));
-        assert_eq!(reported, guest.starts_on_one());
+        assert_eq!(reported, guest.is_single_cpu_boot());
         reported
     }
 }

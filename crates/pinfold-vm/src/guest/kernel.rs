@@ -81,13 +81,13 @@ impl GuestKernel {
     /// Absolute paths of all files in its cache directory.
     pub fn files(&self) -> Vec<String> {
         let mut files =
-            vec![self.image.clone(), self.path_beside("manifest"), self.path_beside("limits")];
+            vec![self.image.clone(), self.sibling_path("manifest"), self.sibling_path("limits")];
         files.extend((self.packaged_image != self.image).then(|| self.packaged_image.clone()));
         files.extend(self.modules.iter().cloned());
         files
     }
 
-    fn path_beside(&self, name: &str) -> String {
+    fn sibling_path(&self, name: &str) -> String {
         let folder = self.image.strip_suffix("image").unwrap_or(&self.image);
         format!("{folder}{name}")
     }
@@ -107,7 +107,7 @@ impl GuestKernel {
 pub fn fetch(cache: &str, flavour: &Flavour, wanted: &[&str]) -> Result<GuestKernel, GuestError> {
     let folder = format!("{cache}/kernels/{flavour}");
     files::make_dirs(&folder)?;
-    let _alone = wait_for_turn(cache)?;
+    let _alone = lock_cache(cache)?;
     let apt = Apt::open(cache, flavour)?;
     let updated = apt.update();
     let packages = match apt.resolve(flavour.package) {
@@ -152,7 +152,7 @@ fn is_whole(flavour: &Flavour, home: &str, kernel: &GuestKernel) -> bool {
 }
 
 /// Waits for the lock of the cache, so that only one process fetches a kernel; apt has a lock too.
-pub(super) fn wait_for_turn(cache: &str) -> Result<Lock, GuestError> {
+pub(super) fn lock_cache(cache: &str) -> Result<Lock, GuestError> {
     let directory = StateDir::open(cache)?;
     loop {
         if let Some(lock) = directory.lock("kernels.lock")? {

@@ -13,7 +13,7 @@ use pinfold_model::Isa;
 use sha2::{Digest, Sha256};
 
 use super::GuestError;
-use super::kernel::{hex, run, wait_for_turn};
+use super::kernel::{hex, lock_cache, run};
 use super::package::{Apt, File};
 use super::{Flavour, flavour_of};
 
@@ -31,7 +31,7 @@ pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestEr
     let home = format!("{cache}/roots/{flavour}");
     let kept = format!("{home}.sha256");
     files::make_dirs(&format!("{cache}/roots"))?;
-    let _alone = wait_for_turn(cache)?;
+    let _alone = lock_cache(cache)?;
     let apt = Apt::open(cache, &flavour)?;
     let updated = apt.update();
     let files = apt.closure(packages).map_err(|why| {

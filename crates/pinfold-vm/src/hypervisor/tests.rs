@@ -10,7 +10,7 @@ use crate::{hypervisors, qemu, threads};
 #[derive(Debug)]
 struct Small;
 
-static TEXTS: Texts = Texts {
+static TEXTS: DisplayStrings = DisplayStrings {
     name: "Small",
     socket: "API socket",
     option: "--api",
@@ -24,7 +24,7 @@ static TEXTS: Texts = Texts {
 };
 
 impl Hypervisor for Small {
-    fn texts(&self) -> &'static Texts {
+    fn display_strings(&self) -> &'static DisplayStrings {
         &TEXTS
     }
 
@@ -133,7 +133,7 @@ impl Monitor for Api {
         Some(VMM)
     }
 
-    fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
+    fn query_vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
         meanwhile();
         let iothreads = vec![IothreadInfo { id: "disk0".to_owned(), thread: Tid(103) }];
         Ok(VmInfo { cpus: vec![vcpu(0), vcpu(1)], iothreads })
@@ -175,7 +175,7 @@ fn vcpu(index: u32) -> VcpuInfo {
     VcpuInfo {
         index,
         thread: Tid(101 + index),
-        place: GuestPlace { core: Some(index), ..GuestPlace::default() },
+        place: CpuInstanceProperties { core: Some(index), ..CpuInstanceProperties::default() },
     }
 }
 
@@ -239,7 +239,7 @@ fn a_command_line_that_names_no_hypervisor_is_for_the_first_one() {
     fn check(line: &str) {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let command = hypervisors::parse(&words);
-        assert_eq!(command.hypervisor().texts().name, "QEMU", "{line}");
+        assert_eq!(command.hypervisor().display_strings().name, "QEMU", "{line}");
         assert_eq!(command.arguments(), words);
     }
 
@@ -249,5 +249,5 @@ fn a_command_line_that_names_no_hypervisor_is_for_the_first_one() {
     let command = Small.parse(&["small-vmm", "--name", "a"].map(str::to_owned));
     assert_eq!(command.spec().name.as_deref(), Some("a"));
     assert_eq!(qemu::command_of(&*command), QemuCommand::default());
-    assert!(hypervisors::of_program("small-vmm").is_none());
+    assert!(hypervisors::find_by_program("small-vmm").is_none());
 }

@@ -5,7 +5,7 @@
 //! creates the socket in it. The next start and `pinfold undo` remove directories of processes that
 //! were killed.
 
-use pinfold_host::files::{self, Owned, OwnedLock, StateDir};
+use pinfold_host::files::{self, OwnedLock, StateDir, TemporaryKind};
 use pinfold_host::{HostError, LiveHost};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,11 +31,11 @@ impl Socket {
         };
         let parent = StateDir::open(&parent)?;
         let host = LiveHost::new()?;
-        Owned::Sockets.remove_orphans(&host, parent.path())?;
+        TemporaryKind::Sockets.remove_orphans(&host, parent.path())?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = parent.path_of(&Owned::Sockets.name(&host, number)?);
+        let directory = parent.path_of(&TemporaryKind::Sockets.name(&host, number)?);
         StateDir::open(&directory)?;
-        let held = Owned::hold(&directory)?;
+        let held = TemporaryKind::hold(&directory)?;
         Ok(Self { path: format!("{directory}/{name}"), keep: false, directory, _held: held })
     }
 }

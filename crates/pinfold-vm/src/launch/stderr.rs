@@ -17,7 +17,7 @@ const LAST_WORDS_NS: u64 = 500_000_000;
 const NAP_NS: u64 = 1_000_000;
 
 /// Reader of one standard error output.
-pub(super) struct Chatter {
+pub(super) struct StderrReader {
     kept: Arc<Mutex<StderrTail>>,
     reader: Option<JoinHandle<()>>,
 }
@@ -28,7 +28,7 @@ struct StderrTail {
     pass_on: bool,
 }
 
-impl Chatter {
+impl StderrReader {
     pub(super) fn follow(stream: Option<ChildStderr>) -> Result<Self, HostError> {
         let kept = Arc::new(Mutex::new(StderrTail::default()));
         let Some(stream) = stream else {

@@ -7,7 +7,7 @@
 
 use pinfold_host::process::{Spawn, Stdio};
 use pinfold_host::{HostError, SettingBackend, SystemClock, files};
-use pinfold_model::{CpuSet, Keeper, Lifetime, Setting};
+use pinfold_model::{CpuSet, Lifetime, Setting, SettingManager};
 
 use super::pins::{self, NUMATUNE, PinTarget, Pins};
 use super::{Domain, Libvirt, LibvirtError};
@@ -27,8 +27,8 @@ impl LibvirtBackend {
 
     fn client(&self, setting: &Setting) -> Result<Libvirt, VmError> {
         let uri = match &setting.keeper {
-            Keeper::Libvirt { uri } => Some(uri.as_str()),
-            Keeper::Systemd | Keeper::LibvirtStatus { .. } => None,
+            SettingManager::Libvirt { uri } => Some(uri.as_str()),
+            SettingManager::Systemd | SettingManager::LibvirtStatus { .. } => None,
         };
         if let Some(uri) = uri.filter(|uri| !is_local(uri)) {
             let why = format!("{uri:?} is not a local URI of libvirt's QEMU driver");
@@ -51,12 +51,12 @@ fn is_local(uri: &str) -> bool {
 }
 
 impl SettingBackend for LibvirtBackend {
-    fn is(&self, keeper: &Keeper) -> bool {
-        matches!(keeper, Keeper::Libvirt { .. } | Keeper::LibvirtStatus { .. })
+    fn is(&self, keeper: &SettingManager) -> bool {
+        matches!(keeper, SettingManager::Libvirt { .. } | SettingManager::LibvirtStatus { .. })
     }
 
     fn get(&self, setting: &Setting) -> Result<Option<String>, HostError> {
-        if let Keeper::LibvirtStatus { file } = &setting.keeper {
+        if let SettingManager::LibvirtStatus { file } = &setting.keeper {
             return status_pin(file, setting);
         }
         let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
@@ -71,14 +71,14 @@ impl SettingBackend for LibvirtBackend {
     }
 
     fn set(&self, setting: &Setting, value: Option<&str>) -> Result<(), HostError> {
-        if matches!(setting.keeper, Keeper::LibvirtStatus { .. }) {
+        if matches!(setting.keeper, SettingManager::LibvirtStatus { .. }) {
             let why = "the status of a domain can only be read".to_owned();
             return Err(fail_kept(setting, why, false, None));
         }
         let done = self.client(setting).and_then(|libvirt| match (value, setting.lifetime) {
             (Some(value), _) => libvirt.set(setting, value),
-            (None, Lifetime::Running) => libvirt.set_free(setting),
-            (None, Lifetime::Lasting) => libvirt.take_out(setting),
+            (None, Lifetime::Running) => libvirt.reset_pin(setting),
+            (None, Lifetime::Lasting) => libvirt.remove_setting(setting),
         });
         done.map_err(|error| fault(setting, error))
     }
@@ -95,7 +95,7 @@ fn status_pin(file: &str, setting: &Setting) -> Result<Option<String>, HostError
     }
     let pins = Pins::from_xml(&text).map_err(|error: LibvirtError| fault(setting, error.into()))?;
     let target = PinTarget::from_key(&setting.key);
-    Ok(target.and_then(|target| pins.of(target)).map(CpuSet::to_string))
+    Ok(target.and_then(|target| pins.cpus_for(target)).map(CpuSet::to_string))
 }
 
 /// Formats the value of [`NUMATUNE`]: `strict 0-1`.
@@ -114,7 +114,7 @@ impl Libvirt {
         key: &str,
         lifetime: Lifetime,
     ) -> Result<Setting, VmError> {
-        let keeper = Keeper::Libvirt { uri: self.connection()? };
+        let keeper = SettingManager::Libvirt { uri: self.connection()? };
         Ok(Setting { keeper, object: domain.uuid.clone(), key: key.to_owned(), lifetime })
     }
 
@@ -168,7 +168,7 @@ impl Libvirt {
     }
 
     /// The nearest equivalent to removing a pin from a running domain.
-    fn set_free(&self, setting: &Setting) -> Result<(), VmError> {
+    fn reset_pin(&self, setting: &Setting) -> Result<(), VmError> {
         let pins = Pins::from_xml(&self.xml_of(setting)?)?;
         // "r" means all CPUs of the host in virsh.
         let list = pins.default.map_or("r".to_owned(), |default| default.to_string());
@@ -176,7 +176,7 @@ impl Libvirt {
     }
 
     /// Removes a setting from a domain's definition.
-    fn take_out(&self, setting: &Setting) -> Result<(), VmError> {
+    fn remove_setting(&self, setting: &Setting) -> Result<(), VmError> {
         let xml = self.xml_of(setting)?;
         let Some(without) = pins::remove_pin(&xml, &setting.key)? else { return Ok(()) };
         self.define(&without)
@@ -221,7 +221,7 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
     if let VmError::Host(error) = error {
         return error;
     }
-    let message = match error.of() {
+    let message = match error.downcast_driver() {
         Some(LibvirtError::Virsh { message, .. }) => message.as_str(),
         Some(_) | None => "",
     };

@@ -7,14 +7,14 @@
 //! <https://libvirt.org/hooks.html>
 
 use pinfold_host::{Host, files};
-use pinfold_model::{CpuSet, Keeper, Lifetime, Role, Setting, TaskId, Tid};
+use pinfold_model::{CpuSet, Lifetime, Role, Setting, SettingManager, TaskId, Tid};
 
 use super::{LibvirtError, PinTarget, Pins, is_uuid, pins};
 use crate::{VmError, threads};
 
 /// A domain as described to a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
+pub struct HookDomain {
     /// Name of the domain. Untrusted: it may contain any character but `/`.
     pub name: String,
     /// UUID of the domain.
@@ -23,7 +23,7 @@ pub struct Described {
     pub pins: Pins,
 }
 
-impl Described {
+impl HookDomain {
     /// Parses the XML that libvirt passes to a hook.
     ///
     /// # Errors
@@ -52,12 +52,12 @@ impl Described {
         let pinned = threads.iter().filter_map(|(task, role)| {
             let target = PinTarget::from_role(role).ok()?;
             let setting = Setting {
-                keeper: Keeper::LibvirtStatus { file: file.clone() },
+                keeper: SettingManager::LibvirtStatus { file: file.clone() },
                 object: self.uuid.clone(),
                 key: target.key(),
                 lifetime: Lifetime::Running,
             };
-            Some((*task, setting, self.pins.of(target).map(CpuSet::to_string)))
+            Some((*task, setting, self.pins.cpus_for(target).map(CpuSet::to_string)))
         });
         pinned.collect()
     }

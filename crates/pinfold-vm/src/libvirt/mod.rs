@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 pub use self::backend::{LibvirtBackend, memory_value};
 pub use self::error::LibvirtError;
-pub use self::hook::Described;
+pub use self::hook::HookDomain;
 pub use self::pins::{NUMATUNE, PinTarget, Pins};
 use crate::hypervisor::Monitor as _;
 use crate::qemu::{QmpError, QmpTransport};
@@ -148,7 +148,7 @@ impl Libvirt {
 }
 
 fn known_option(wanted: &str, answer: Result<String, VmError>) -> Result<String, VmError> {
-    answer.map_err(|error| match error.of() {
+    answer.map_err(|error| match error.downcast_driver() {
         Some(LibvirtError::Virsh { message, .. }) if message.contains("failed to get domain") => {
             fail_unknown(wanted).into()
         }

@@ -121,7 +121,7 @@ impl Pins {
     }
 
     /// The CPUs of a target; `None` if it has no restriction.
-    pub fn of(&self, target: PinTarget) -> Option<&CpuSet> {
+    pub fn cpus_for(&self, target: PinTarget) -> Option<&CpuSet> {
         self.own.get(&target).or(self.default.as_ref())
     }
 }

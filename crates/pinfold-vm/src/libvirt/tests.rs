@@ -24,7 +24,7 @@ fn set(text: &str) -> CpuSet {
 #[test]
 fn reads_pins() {
     fn check(pins: &Pins, target: PinTarget, expected: &str) {
-        assert_eq!(pins.of(target), Some(&set(expected)), "{target}");
+        assert_eq!(pins.cpus_for(target), Some(&set(expected)), "{target}");
     }
 
     let pins = Pins::from_xml(XML).unwrap();
@@ -105,13 +105,13 @@ fn keys_name_pins() {
 #[test]
 fn a_hook_gets_the_domain() {
     let uuid = "31a8baa6-60f9-41a2-b3e7-38b09e2b2539";
-    let reported = Described::from_xml(&xml("-a; b", uuid)).unwrap();
+    let reported = HookDomain::from_xml(&xml("-a; b", uuid)).unwrap();
     assert_eq!((reported.name.as_str(), reported.uuid.as_str()), ("-a; b", uuid));
     assert_eq!(reported.pins.default, Some(set("1")));
     for (name, uuid) in [("", uuid), ("../a", uuid), ("a", ""), ("a", "x"), ("a\nb", uuid)] {
-        Described::from_xml(&xml(name, uuid)).unwrap_err();
+        HookDomain::from_xml(&xml(name, uuid)).unwrap_err();
     }
-    Described::from_xml("").unwrap_err();
+    HookDomain::from_xml("").unwrap_err();
 }
 
 fn xml(name: &str, uuid: &str) -> String {

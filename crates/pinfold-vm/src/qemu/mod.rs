@@ -22,15 +22,15 @@ use pinfold_qemu::QemuCommand;
 pub use self::error::{CommandError, QmpError};
 pub use self::qmp::{Event, Qmp};
 pub use self::queries::QmpTransport;
+use crate::display_strings::DisplayStrings;
 use crate::hypervisor::{Hypervisor, MachineCommand, Monitor, Start};
-use crate::texts::Texts;
 use crate::{VmError, guest};
 
 /// QEMU as a hypervisor.
 #[derive(Clone, Copy, Debug)]
 pub struct Qemu;
 
-static TEXTS: Texts = Texts {
+static TEXTS: DisplayStrings = DisplayStrings {
     name: "QEMU",
     socket: "QMP socket",
     option: "--qmp",
@@ -45,7 +45,7 @@ static TEXTS: Texts = Texts {
 };
 
 impl Hypervisor for Qemu {
-    fn texts(&self) -> &'static Texts {
+    fn display_strings(&self) -> &'static DisplayStrings {
         &TEXTS
     }
 

@@ -91,7 +91,7 @@ impl Qmp {
     ///
     /// # Errors
     /// As [`Qmp::connect`].
-    pub fn over(
+    pub fn from_stream(
         stream: UnixStream,
         path: &str,
         timeout_ns: u64,
@@ -107,7 +107,7 @@ impl Qmp {
     }
 
     /// The connection behind a monitor, if it is one.
-    pub fn behind(monitor: &mut dyn Monitor) -> Option<&mut Self> {
+    pub fn downcast_monitor(monitor: &mut dyn Monitor) -> Option<&mut Self> {
         let monitor: &mut dyn Any = monitor;
         monitor.downcast_mut()
     }
@@ -226,7 +226,10 @@ impl Qmp {
                 None => {
                     let seconds = wire::seconds(self.timeout_ns);
                     let command = command.to_owned();
-                    return Err(self.wire.silence(QmpError::NoAnswer { command, seconds }).into());
+                    return Err(self
+                        .wire
+                        .timeout_error(QmpError::NoAnswer { command, seconds })
+                        .into());
                 }
                 Some(Message::Event(event)) => self.keep(event),
                 Some(Message::Return { id: Some(of), value }) if of == id => return Ok(value),
@@ -285,7 +288,9 @@ fn greeting(wire: &mut Wire, timeout_ns: u64) -> Result<Version, QmpError> {
         Line::Complete(line) => line,
         Line::Partial(start) if start.is_empty() => {
             let seconds = wire::seconds(timeout_ns);
-            return Err(wire.silence(QmpError::Silent { path: wire.path().to_owned(), seconds }));
+            return Err(
+                wire.timeout_error(QmpError::Silent { path: wire.path().to_owned(), seconds })
+            );
         }
         Line::Closed(start) if start.is_empty() => return Err(wire.fail_closed("the greeting")),
         Line::Partial(start) | Line::Closed(start) => return Err(wire.not_qmp(&start)),

@@ -10,13 +10,13 @@
 //! The outer `thread-id` is the host's thread, `props.thread-id` the guest's SMT position. QMP
 //! reference: <https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html>.
 
-use pinfold_model::{Tid, shown};
+use pinfold_model::{Tid, escape};
 use serde_json::{Value, json};
 
 use super::{Qemu, QmpError};
 use crate::VmError;
 use crate::hypervisor::{
-    GuestPlace, Hypervisor, IothreadInfo, Monitor, RunState, VcpuInfo, Version, VmInfo,
+    CpuInstanceProperties, Hypervisor, IothreadInfo, Monitor, RunState, VcpuInfo, Version, VmInfo,
 };
 
 /// Executes QMP commands.
@@ -74,7 +74,7 @@ impl<T: QmpTransport> Monitor for T {
         self.peer_owner()
     }
 
-    fn vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
+    fn query_vm(&mut self, meanwhile: &mut dyn FnMut()) -> Result<VmInfo, VmError> {
         let replies = self.execute_all(&[QUERY_CPUS, QUERY_IOTHREADS], meanwhile)?;
         let [cpus, iothreads] = replies.as_slice() else {
             return Err(wrong(QUERY_CPUS, "some commands got no reply").into());
@@ -132,7 +132,9 @@ impl<T: QmpTransport> Monitor for T {
     fn quit(&mut self) -> Result<(), VmError> {
         match self.execute("quit", None) {
             Ok(_) => Ok(()),
-            Err(error) if matches!(error.of(), Some(QmpError::Closed { .. })) => Ok(()),
+            Err(error) if matches!(error.downcast_driver(), Some(QmpError::Closed { .. })) => {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
@@ -154,7 +156,7 @@ fn cpus_from(reply: &Value) -> Result<Vec<VcpuInfo>, QmpError> {
         cpus.push(VcpuInfo {
             index,
             thread,
-            place: GuestPlace {
+            place: CpuInstanceProperties {
                 node: place(value, "node-id"),
                 socket: place(value, "socket-id"),
                 die: place(value, "die-id"),
@@ -224,7 +226,7 @@ impl Reply<'_> {
     fn text(&self, key: &str) -> Result<String, QmpError> {
         // A compromised QEMU may send any text.
         match self.field(key)?.as_str() {
-            Some(text) if text.len() <= MAX_TEXT => Ok(shown::name(text).into_owned()),
+            Some(text) if text.len() <= MAX_TEXT => Ok(escape::name(text).into_owned()),
             Some(_) => Err(wrong(self.command, format!("{key} is longer than {MAX_TEXT} bytes"))),
             None => Err(wrong(self.command, format!("{key} is not a string"))),
         }

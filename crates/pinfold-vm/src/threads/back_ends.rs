@@ -49,7 +49,10 @@ pub(super) fn back_ends(
         return Ok(found);
     }
     for process in numbers_in(host, &paths::proc_dir())? {
-        if process == pid || !is_candidate(host, process) || !holds_one(host, process, &inodes) {
+        if process == pid
+            || !is_candidate(host, process)
+            || !has_open_socket(host, process, &inodes)
+        {
             continue;
         }
         // A process that ends meanwhile is none.
@@ -69,7 +72,7 @@ fn is_candidate(host: &dyn Host, process: Tid) -> bool {
 
 /// True if a descriptor of the process is one of these sockets. A process whose descriptors are not
 /// readable cannot be placed either.
-fn holds_one(host: &dyn Host, process: Tid, inodes: &BTreeSet<&str>) -> bool {
+fn has_open_socket(host: &dyn Host, process: Tid, inodes: &BTreeSet<&str>) -> bool {
     let names = host.list(&paths::process_file(process, "fd")).unwrap_or_default();
     names.iter().any(|name| {
         let link = host.link(&paths::process_file(process, &format!("fd/{name}")));

@@ -68,7 +68,7 @@ fn stat(tid: u32, name: &str, flags: u32) -> String {
 }
 
 /// `tid role` of each thread, in the given order.
-fn roles(found: &Found) -> Vec<String> {
+fn roles(found: &DiscoveredVm) -> Vec<String> {
     found.threads.iter().map(|thread| format!("{} {}", thread.task.tid, thread.role)).collect()
 }
 

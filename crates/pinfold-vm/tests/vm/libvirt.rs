@@ -3,7 +3,7 @@
 use crate::daemon::Daemon;
 use pinfold_host::process::find_program;
 use pinfold_host::{Host as _, LiveHost, SettingBackend as _, files};
-use pinfold_model::{Accelerator, CpuSet, Keeper, Lifetime, Role, Setting};
+use pinfold_model::{Accelerator, CpuSet, Lifetime, Role, Setting, SettingManager};
 use pinfold_vm::discover;
 use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtBackend, LibvirtError, PinTarget};
 
@@ -60,7 +60,7 @@ fn refuses_what_does_not_run(libvirt: &Libvirt, host: &LiveHost) {
     let uuid = "01234567-89ab-cdef-0123-456789abcdef";
     for name in ["nonesuch", uuid, "--help", "-c", "$(reboot)", "a\nb", ""] {
         let error = libvirt.find(host, name).unwrap_err();
-        let unknown = matches!(error.of(), Some(LibvirtError::NoDomain { .. }));
+        let unknown = matches!(error.downcast_driver(), Some(LibvirtError::NoDomain { .. }));
         assert!(unknown, "{name:?}: {error}");
     }
     let nowhere = Libvirt::new(Some("qemu:///session?socket=/absent"), SECOND).unwrap();
@@ -127,7 +127,7 @@ fn an_ended_domain_is_gone(daemon: &Daemon, libvirt: &Libvirt, domain: &Domain) 
     // A daemon that does not answer says nothing about its domains.
     let error = keeper
         .get(&Setting {
-            keeper: Keeper::Libvirt { uri: "qemu:///session?socket=/absent".to_owned() },
+            keeper: SettingManager::Libvirt { uri: "qemu:///session?socket=/absent".to_owned() },
             ..running.clone()
         })
         .unwrap_err();

@@ -9,7 +9,7 @@ use pinfold_model::{Accelerator, CpuSet, Role, Tid};
 use pinfold_qemu as argv;
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm, StderrEcho};
 use pinfold_vm::qemu::{CommandError, Qmp, QmpError, QmpTransport as _};
-use pinfold_vm::{Found, Monitor as _, VmError, discover, threads};
+use pinfold_vm::{DiscoveredVm, Monitor as _, VmError, discover, threads};
 use serde_json::json;
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -44,10 +44,10 @@ fn start(folder: &tempfile::TempDir, line: &str) -> RunningVm {
 }
 
 fn qmp(vm: &mut RunningVm) -> &mut Qmp {
-    Qmp::behind(&mut *vm.monitor).unwrap()
+    Qmp::downcast_monitor(&mut *vm.monitor).unwrap()
 }
 
-fn tid_of(found: &Found, role: &Role) -> Option<Tid> {
+fn tid_of(found: &DiscoveredVm, role: &Role) -> Option<Tid> {
     found.threads.iter().find(|thread| thread.role == *role).map(|thread| thread.task.tid)
 }
 
@@ -56,7 +56,7 @@ fn iothread(id: &str) -> Role {
 }
 
 /// Looks again until it holds what is asked for: the monitor answers before a thread is up.
-fn found_with(vm: &mut RunningVm, role: &Role) -> Found {
+fn found_with(vm: &mut RunningVm, role: &Role) -> DiscoveredVm {
     let host = LiveHost::new().unwrap();
     for _ in 0..100 {
         let found = discover(&host, vm.pid(), Some(&mut *vm.monitor)).unwrap();
@@ -217,7 +217,7 @@ fn shows_why_qemu_did_not_start() {
         launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap()
     };
     assert!(matches!(fail(&[]), VmError::NoCommand));
-    assert!(matches!(fail(&[QEMU, "-daemonize"]).of(), Some(CommandError::Daemonize)));
+    assert!(matches!(fail(&[QEMU, "-daemonize"]).downcast_driver(), Some(CommandError::Daemonize)));
     assert!(fail(&["/absent/qemu"]).hint().unwrap().contains("install QEMU"));
     let mut hasty = options(&folder);
     hasty.start_timeout_ns = SECOND / 5;
@@ -269,10 +269,10 @@ fn starts_below_other_programs() {
     assert_eq!(vm.cont().unwrap(), Resumed::Running);
     let argv = ["sh", "-ec", &format!("{QEMU} -m 32")].map(str::to_owned);
     let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
-    assert!(matches!(refused.of(), Some(CommandError::ShellText { .. })), "{refused}");
+    assert!(matches!(refused.downcast_driver(), Some(CommandError::ShellText { .. })), "{refused}");
     let argv = ["systemd-run", "--user", QEMU].map(str::to_owned);
     let refused = launch::start_stopped(&argv::parse(&argv), &options(&folder)).err().unwrap();
-    assert!(matches!(refused.of(), Some(CommandError::HandedOver)), "{refused}");
+    assert!(matches!(refused.downcast_driver(), Some(CommandError::HandedOver)), "{refused}");
 }
 
 /// True if the process ends.
@@ -312,11 +312,13 @@ fn distinguishes_a_busy_socket_from_a_dead_one() {
     let mut vm = start(&folder, "-accel tcg");
     let socket = vm.socket().to_owned();
     let error = Qmp::connect(&socket, SECOND / 5, SystemClock).err().unwrap();
-    assert!(matches!(error.of(), Some(QmpError::Silent { .. })), "{error}");
+    assert!(matches!(error.downcast_driver(), Some(QmpError::Silent { .. })), "{error}");
     process::signal(vm.pid(), Signaled::Stop).unwrap();
     let error = Qmp::connect(&socket, SECOND / 2, SystemClock).err().unwrap();
     process::signal(vm.pid(), Signaled::Continue).unwrap();
-    assert!(matches!(error.of(), Some(QmpError::Stopped { pid, .. }) if *pid == vm.pid()));
+    assert!(
+        matches!(error.downcast_driver(), Some(QmpError::Stopped { pid, .. }) if *pid == vm.pid())
+    );
     assert_eq!(error.hint().unwrap(), format!("continue it: kill -CONT {}", vm.pid()));
     // The first client is not harmed by the second.
     assert_eq!(vm.monitor.status().unwrap().name, "prelaunch");
@@ -356,7 +358,7 @@ fn joins_a_virtual_machine_by_the_users_own_socket() {
     assert_eq!(pid, child.pid());
     let again = discover(&host, pid, Some(&mut qmp)).unwrap();
     // Whether there is a roll depends on what the rest of the machine does.
-    assert_eq!(Found { roll: found.roll.clone(), ..again }, found);
+    assert_eq!(DiscoveredVm { roll: found.roll.clone(), ..again }, found);
     assert_eq!(found.vcpus, 2);
     // Without debug-threads=on there is nothing to go by.
     let error = discover(&host, pid, None).unwrap_err();

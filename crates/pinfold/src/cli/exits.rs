@@ -17,7 +17,7 @@ pub struct ExitsArgs {
     pub seconds: u64,
     /// What to count and show.
     #[command(flatten)]
-    pub how: ExitsHow,
+    pub how: ExitObservationArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -25,7 +25,7 @@ pub struct ExitsArgs {
 
 /// How exits are observed; `pinfold measure exits` has the same options.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ExitsHow {
+pub struct ExitObservationArgs {
     /// Also show each vCPU (exits)
     #[arg(long)]
     pub per_vcpu: bool,
@@ -41,7 +41,7 @@ pub struct ExitsHow {
     pub distributor: Option<String>,
 }
 
-impl ExitsHow {
+impl ExitObservationArgs {
     /// The options that were given.
     pub fn given_options(&self) -> [(bool, &'static str); 4] {
         [

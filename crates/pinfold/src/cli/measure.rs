@@ -4,7 +4,7 @@ use clap::{Args, Parser};
 use pinfold_run::measure::ProbeOptions;
 
 use super::VmArgs;
-use super::exits::ExitsHow;
+use super::exits::ExitObservationArgs;
 
 /// Where and how a probe runs; shared by `measure` and the probe of `compare`.
 #[derive(Clone, Debug, Args)]
@@ -95,7 +95,7 @@ pub struct MeasureArgs {
     pub from: Option<String>,
     /// How exits are observed.
     #[command(flatten)]
-    pub exits: ExitsHow,
+    pub exits: ExitObservationArgs,
     /// Run N blocks, each in a new process [default: 1, with --against 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub blocks: Option<u32>,

@@ -18,7 +18,7 @@ pub struct ManySockets(pub Vec<Socket>);
 impl Args for OneSocket {
     fn augment_args(command: Command) -> Command {
         command.args(HYPERVISORS.map(|hypervisor| {
-            let texts = hypervisor.texts();
+            let texts = hypervisor.display_strings();
             let help = format!("Select a {} by its {}", texts.name, texts.socket);
             option(hypervisor).group("VmArgs").help(help)
         }))
@@ -43,7 +43,7 @@ impl FromArgMatches for OneSocket {
 impl Args for ManySockets {
     fn augment_args(command: Command) -> Command {
         command.args(HYPERVISORS.map(|hypervisor| {
-            let texts = hypervisor.texts();
+            let texts = hypervisor.display_strings();
             let help = format!("Select a {} by its {}; may be repeated", texts.name, texts.socket);
             option(hypervisor).action(ArgAction::Append).help(help)
         }))
@@ -72,7 +72,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The name of the option of a hypervisor, without dashes.
 fn name(hypervisor: &dyn Hypervisor) -> &'static str {
-    hypervisor.texts().option.trim_start_matches('-')
+    hypervisor.display_strings().option.trim_start_matches('-')
 }
 
 fn option(hypervisor: &dyn Hypervisor) -> Arg {

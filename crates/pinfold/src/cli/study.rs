@@ -1,7 +1,7 @@
 //! Arguments of `pinfold study`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use pinfold_study::study::{Form, QUICK};
+use pinfold_study::study::{PresetSelection, QUICK};
 
 /// `pinfold study`.
 #[derive(Debug, Args)]
@@ -146,8 +146,8 @@ pub struct FormArgs {
 
 impl FormArgs {
     /// The form.
-    pub fn form(&self) -> Form {
-        Form::from_preset(self.preset.as_deref().or(self.quick.then_some(QUICK)))
+    pub fn form(&self) -> PresetSelection {
+        PresetSelection::from_preset(self.preset.as_deref().or(self.quick.then_some(QUICK)))
     }
 }
 

@@ -23,7 +23,7 @@ pub fn advise(arguments: &AdviseArgs, state: Option<&str>) -> Result<(), Failure
     let advice = pinfold_run::advise::advise(demand, input, state, !arguments.ignore_claims)?;
     if arguments.json {
         let nodes: Vec<u32> = advice.nodes.iter().map(|node| node.0).collect();
-        output::data(&format!(
+        output::print_data(&format!(
             "{:#}\n",
             json!({
                 "format": "pinfold-advice/1",
@@ -33,21 +33,21 @@ pub fn advise(arguments: &AdviseArgs, state: Option<&str>) -> Result<(), Failure
             })
         ));
     } else {
-        output::data(&format!("{}\n", advice.node_set()));
-        output::say(&advice.reason);
+        output::print_data(&format!("{}\n", advice.node_set()));
+        output::print_message(&advice.reason);
     }
     Ok(())
 }
 
 /// The arguments, if this program was started under the name of numad.
-pub fn numad_words() -> Option<Vec<String>> {
+pub fn numad_arguments() -> Option<Vec<String>> {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let program = words.next()?;
     (Path::new(&program).file_name()? == NUMAD).then(|| words.collect())
 }
 
 /// Answers as numad does: only a list of nodes on standard output.
-pub fn as_numad(words: &[String]) -> ExitCode {
+pub fn run_as_numad(words: &[String]) -> ExitCode {
     match answer_as_numad(words) {
         Ok(nodes) => {
             // An answer that cannot be written is no reason to fail.
@@ -55,7 +55,7 @@ pub fn as_numad(words: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(reason) => {
-            output::say(&reason);
+            output::print_message(&reason);
             ExitCode::from(Exit::Input.code())
         }
     }

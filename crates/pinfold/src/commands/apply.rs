@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_apply::order::Turn;
+use pinfold_apply::order::MoveAction;
 use pinfold_apply::{Applied, Difference, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::count_noun;
-use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, shown};
+use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, escape};
 use pinfold_plan::schema;
 use pinfold_run::{
     Exit, Failure, HelperProgram,
     apply_session::{self, Existing, OnStop, Placement},
     claims::Claims,
-    end_waiter, ended, host, inputs, interrupt, plans,
-    replan::Surroundings,
+    end_waiter, ended_placements, host, inputs, interrupt, plans,
+    replan::OtherOwners,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     start_lock::StartLock,
     start_memory::TableReport,
-    target::{Definition, ManagedDomain, Vm, placeable},
+    target::{Definition, ManagedDomain, Vm, to_target},
     undo,
     vcpus::Vcpus,
 };
@@ -26,7 +26,7 @@ use pinfold_vm::VmSelector;
 
 use crate::cli::ApplyArgs;
 use crate::common;
-use crate::output::{say, show};
+use crate::output::{print_message, show};
 
 /// A running machine with its plan.
 struct Prepared {
@@ -34,18 +34,18 @@ struct Prepared {
     plan: Plan,
     target: Target,
     /// Its present placement, which the plan replaces.
-    placed: Option<Placed>,
+    placed: Option<CurrentPlacement>,
 }
 
 /// An active placement.
-struct Placed {
+struct CurrentPlacement {
     id: String,
     /// Its plan with the settings that its managing program has for it; `None` if this version
     /// cannot read the plan.
     former: Option<(Plan, Target)>,
 }
 
-impl Placed {
+impl CurrentPlacement {
     fn former(&self) -> Option<Placement<'_>> {
         self.former.as_ref().map(|(plan, target)| Placement { plan, target })
     }
@@ -62,7 +62,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let host = host::live()?;
     let clock = SystemClock;
     if !arguments.dry_run {
-        ended::clear_up(&host, state)?;
+        ended_placements::revert_ended(&host, state)?;
     }
     let topology = inputs::topology(&host, None)?.without_free_memory();
     let vms = find_machines(arguments, &host)?;
@@ -84,7 +84,7 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         for finding in one.vm.findings.iter().chain(&one.plan.findings) {
             let text = finding.to_string();
             if !reported.contains(&text) {
-                say(&text);
+                print_message(&text);
                 reported.insert(text);
             }
         }
@@ -99,10 +99,10 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     // From here on, a request to stop leads to an undo.
     interrupt::install()?;
     if !arguments.watch {
-        return leave_all(&host, &prepared, &journals, starting);
+        return apply_and_exit(&host, &prepared, &journals, starting);
     }
     match prepared.as_mut_slice() {
-        [prepared] => stay(arguments, &host, prepared, &journals, starting),
+        [prepared] => apply_and_monitor(arguments, &host, prepared, &journals, starting),
         _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
             .with_hint("omit it; `pinfold watch` monitors all placements")),
     }
@@ -124,7 +124,8 @@ fn find_machines(arguments: &ApplyArgs, host: &LiveHost) -> Result<Vec<Vm>, Fail
     if arguments.config
         && let Some(vm) = vms.iter().find(|vm| vm.domain.is_none())
     {
-        let text = format!("--config needs a libvirt domain; {} is not one", shown::name(&vm.name));
+        let text =
+            format!("--config needs a libvirt domain; {} is not one", escape::name(&vm.name));
         return Err(Failure::new(Exit::Input, text).with_hint("omit --config"));
     }
     Ok(vms)
@@ -139,7 +140,7 @@ struct Active<'a> {
 
 impl Active<'_> {
     /// The placement of a machine, which a new plan replaces.
-    fn placement_of(&self, vm: &Vm, config: bool) -> Result<Option<Placed>, Failure> {
+    fn placement_of(&self, vm: &Vm, config: bool) -> Result<Option<CurrentPlacement>, Failure> {
         let Some(journals) = self.journals else { return Ok(None) };
         let Some(id) = journals.active_of(self.host, vm.found.pid)? else { return Ok(None) };
         let record = journals.read(&id)?;
@@ -151,7 +152,7 @@ impl Active<'_> {
             }
             None => None,
         };
-        Ok(Some(Placed { id, former }))
+        Ok(Some(CurrentPlacement { id, former }))
     }
 }
 
@@ -166,7 +167,7 @@ fn prepare(
     let others = placed.as_ref().map(|placed| active.claims.without(&placed.id));
     let claims = others.as_ref().unwrap_or(active.claims);
     let knobs = common::knobs(&arguments.placement, Some(active.host), topology)?;
-    let plan = inputs::plan_with_knobs(claims, &knobs, topology, |claims| {
+    let plan = inputs::plan_with_tunables(claims, &knobs, topology, |claims| {
         plan_for(arguments, claims, topology, &vm)
     })?;
     if pinfold_plan::has_pins(&plan) {
@@ -185,7 +186,7 @@ struct ActivePlan<'c, 'p> {
 }
 
 /// Applies the plans and exits. If one of several fails, those before it are reverted.
-fn leave_all(
+fn apply_and_exit(
     host: &LiveHost,
     prepared: &[Prepared],
     journals: &Journals<'_>,
@@ -206,14 +207,16 @@ fn leave_all(
         // If one waits already for the end of this machine, the new one ends at once.
         let is_awaited = end_waiter::start(&program, journals, &one.plan, journal);
         if one.placed.is_some() {
-            let name = shown::name(&one.vm.name);
-            say(&format!(
+            let name = escape::name(&one.vm.name);
+            print_message(&format!(
                 "the plan of {name} was replaced; `{undo}` restores the state before the first plan"
             ));
             continue;
         }
         let ends = if is_awaited { "the machine ends or " } else { "" };
-        say(&format!("active until {ends}`{undo}`; `{status}` compares it with the plan"));
+        print_message(&format!(
+            "active until {ends}`{undo}`; `{status}` compares it with the plan"
+        ));
     }
     Ok(())
 }
@@ -229,8 +232,8 @@ fn place_all<'c, 'p>(
     let placements: Vec<Placement<'_>> = prepared.iter().map(Prepared::placement).collect();
     for turn in apply_session::turns(host, &placements)? {
         let (index, parked) = match turn {
-            Turn::Go(index) => (index, None),
-            Turn::Park(index, cpus) => {
+            MoveAction::Go(index) => (index, None),
+            MoveAction::Park(index, cpus) => {
                 (index, Some(apply_session::parked_plan(&prepared[index].plan, &cpus)))
             }
         };
@@ -245,7 +248,7 @@ fn place_all<'c, 'p>(
         let is_parked = active.iter_mut().find(|other| std::ptr::eq(other.one, one));
         let applied = match is_parked {
             Some(ActivePlan { journal, .. }) => {
-                let former = one.placed.as_ref().and_then(Placed::former);
+                let former = one.placed.as_ref().and_then(CurrentPlacement::former);
                 let placement = one.placement();
                 apply_session::replace_in(host, placement, former, journal, OnStop::TakeBack)?
             }
@@ -283,7 +286,7 @@ fn place<'c>(
 
 /// Reverts what [`place`] did, because another machine of the same command could not be placed.
 fn restore(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(), Failure> {
-    match one.placed.as_ref().and_then(Placed::former) {
+    match one.placed.as_ref().and_then(CurrentPlacement::former) {
         Some(former) => {
             let existing = Existing { journal, former: None };
             apply_session::replace(host, former, existing, OnStop::Finish).map(|_| ())
@@ -293,7 +296,7 @@ fn restore(host: &LiveHost, one: &Prepared, journal: Journal<'_>) -> Result<(), 
 }
 
 /// Applies the plan and monitors it until a stop is requested.
-fn stay(
+fn apply_and_monitor(
     arguments: &ApplyArgs,
     host: &LiveHost,
     Prepared { vm, plan, target, placed: _ }: &mut Prepared,
@@ -306,12 +309,12 @@ fn stay(
         apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
     drop(starting);
     apply_session::report(&applied);
-    say("watching; ctrl-C reverts the placement");
+    print_message("watching; ctrl-C reverts the placement");
     let guarded = guard.as_mut();
     let monitored = Monitored {
         placement,
         journal: &mut journal,
-        around: Surroundings { journals, ignores_claims: arguments.placement.ignore_claims },
+        around: OtherOwners { journals, ignores_claims: arguments.placement.ignore_claims },
         monitor: vm.monitor.as_deref_mut(),
         on_drift: arguments.drift.into(),
         guard: guarded,
@@ -326,11 +329,11 @@ fn stay(
 }
 
 fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
-    let mut target = placeable(&vm.found);
+    let mut target = to_target(&vm.found);
     if let Some(domain) = &vm.domain {
         let definition = if config { Definition::Changed } else { Definition::Untouched };
         let (kept, findings) = domain.managed_settings(plans::single(plan)?, definition)?;
-        findings.iter().for_each(|finding| say(&finding.to_string()));
+        findings.iter().for_each(|finding| print_message(&finding.to_string()));
         target.kept = kept;
     }
     Ok(target)
@@ -339,7 +342,7 @@ fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
 fn dry_replacement(
     host: &LiveHost,
     one: &Prepared,
-    placed: &Placed,
+    placed: &CurrentPlacement,
     journals: &Journals<'_>,
 ) -> Result<(), Failure> {
     let Some(record) = journals.read(&placed.id)? else {
@@ -354,8 +357,8 @@ fn dry_replacement(
     for step in &steps {
         show(&format!("{}   ({})", step.change, step.reason));
     }
-    findings.iter().for_each(|finding| say(&finding.to_string()));
-    say(&format!(
+    findings.iter().for_each(|finding| print_message(&finding.to_string()));
+    print_message(&format!(
         "{}, {} of the earlier plan undone; nothing was changed",
         count_noun(steps.len(), "step"),
         undone.len()
@@ -370,21 +373,23 @@ fn dry_run(
 ) -> Result<(), Failure> {
     let Prepared { plan, target, .. } = one;
     let planned = match journals {
-        Some(journals) => pinfold_apply::plan_steps_beside(host, plan, target, journals)?,
+        Some(journals) => pinfold_apply::plan_steps_with_journals(host, plan, target, journals)?,
         None => pinfold_apply::plan_steps(host, plan, target)?,
     };
     for step in &planned.steps {
         show(&format!("{}   ({})", step.change, step.reason));
     }
     for finding in &planned.findings {
-        say(&finding.to_string());
+        print_message(&finding.to_string());
     }
     let online = pinfold_apply::online_steps(host, plan, target)?;
     if !online.steps.is_empty() {
-        say("note: once these CPUs are online, Pinfold compares this host with that of the plan; \
-             if they differ, the CPUs go offline again and nothing is placed");
+        print_message(
+            "note: once these CPUs are online, Pinfold compares this host with that of the plan; \
+             if they differ, the CPUs go offline again and nothing is placed",
+        );
     }
-    say(&format!("{}; nothing was changed", count_noun(planned.steps.len(), "step")));
+    print_message(&format!("{}; nothing was changed", count_noun(planned.steps.len(), "step")));
     Ok(())
 }
 
@@ -425,9 +430,9 @@ fn plan_for(
         asked.iothreads = iothreads;
     }
     let mut request = common::request(&arguments.placement, vec![vnode], topology)?;
-    vcpus.count_pins(&mut request)?;
+    vcpus.map_pins_to_indexes(&mut request)?;
     let strategy = arguments.placement.strategy.as_deref();
     let mut plan = inputs::make_plan(strategy, topology, &request, claims)?;
-    vcpus.number(&mut plan);
+    vcpus.renumber_vcpus(&mut plan);
     Ok(plan)
 }

@@ -11,7 +11,7 @@ use pinfold_model::text::count_noun;
 use pinfold_model::{IsolationScope, Plan, Request, Severity, Topology};
 use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::Layout;
-use pinfold_plan::{Fit, command};
+use pinfold_plan::{HostMatch, command};
 use pinfold_run::running_layout::of_running;
 use pinfold_run::target::{Vm, report_unchecked};
 use pinfold_run::{Exit, Failure, host, inputs, plans};
@@ -45,7 +45,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if layouts.is_empty() && arguments.running.all {
-        return Err(none_runs());
+        return Err(no_running_vm_failure());
     }
     if layouts.is_empty() {
         return Err(Failure::new(Exit::Input, "--check: nothing to check").with_hint(
@@ -57,17 +57,17 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     let conditions = common::request(&arguments.placement, Vec::new(), &topology)?;
     let found = pinfold_lint::lint_under(&layouts, &topology, &conditions);
     for (file, plan) in &plans {
-        if let Fit::Other(differences) = pinfold_plan::fit(plan, &topology) {
+        if let HostMatch::Other(differences) = pinfold_plan::fit(plan, &topology) {
             let why = plans::another_host(file, &differences).message;
-            output::say(&format!("note: {why}; it is checked against this one"));
+            output::print_message(&format!("note: {why}; it is checked against this one"));
         }
     }
     if arguments.json {
-        output::data(&format!("{:#}\n", json!(Review::new(&layouts, &found.diagnostics))))
+        output::print_data(&format!("{:#}\n", json!(Review::new(&layouts, &found.diagnostics))))
     } else {
         output::answer(tone(&found.diagnostics), &pinfold_lint::counts(&found.diagnostics));
         let columns = usize::from(screen::width());
-        output::data(&pinfold_lint::render(&layouts, &found.diagnostics, &topology, columns));
+        output::print_data(&pinfold_lint::render(&layouts, &found.diagnostics, &topology, columns));
     }
     let wrong = found
         .diagnostics
@@ -84,8 +84,8 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
     })
 }
 
-fn none_runs() -> Failure {
-    let bound = pinfold_run::target::among_visible();
+fn no_running_vm_failure() -> Failure {
+    let bound = pinfold_run::target::visibility_note();
     Failure::new(Exit::Vm, format!("no virtual machine is running on this host{bound}"))
 }
 
@@ -116,8 +116,10 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         let isolated = plan.isolation != IsolationScope::None;
         let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
         let others = Request { isolation, ..conditions };
-        let command =
-            command::on(&command::under(&command::plan_command(&plan, None), &others), topology);
+        let command = command::add_topology_option(
+            &command::add_request_options(&command::plan_command(&plan, None), &others),
+            topology,
+        );
         return Err(failure.with_hint(format!(
             "--fix changes domain files; create the plan again with `{command}`"
         )));
@@ -136,10 +138,10 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         });
     }
     for diagnostic in &fixed.done {
-        output::say(&format!("fixed: {}: {}", diagnostic.name, diagnostic.what));
+        output::print_message(&format!("fixed: {}: {}", diagnostic.name, diagnostic.what));
     }
     for note in &fixed.notes {
-        output::say(&format!("note: {note}"));
+        output::print_message(&format!("note: {note}"));
     }
     output::document(&fixed.text);
     Ok(())

@@ -26,7 +26,7 @@ pub fn claims(arguments: &ClaimsArgs, state: Option<&str>) -> Result<(), Failure
     };
     show(arguments, &claims, &topology);
     if arguments.input.is_none() && !process::is_root() {
-        output::say(
+        output::print_message(
             "note: without root, programs and files of other users are not known completely",
         );
     }
@@ -41,9 +41,9 @@ fn read_input(host: &pinfold_host::LiveHost, input: &str) -> Result<Claims, Fail
 
 fn show(arguments: &ClaimsArgs, claims: &Claims, topology: &Topology) {
     if arguments.json {
-        output::data(&schema::to_json(claims, &topology.online()));
+        output::print_data(&schema::to_json(claims, &topology.online()));
     } else {
         let columns = screen::columns().map(usize::from);
-        output::data(&render::claims(claims, topology, columns));
+        output::print_data(&render::claims(claims, topology, columns));
     }
 }

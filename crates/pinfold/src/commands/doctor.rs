@@ -4,8 +4,8 @@ use pinfold_host::{LiveHost, SnapshotHost};
 use pinfold_run::emulate::capability;
 use pinfold_run::{Exit, Failure, host};
 use pinfold_topology::{
-    Capability, NOT_IN_CAPTURE, TopologyError, Verdict, can_run_main_job, capabilities,
-    captured_capabilities, schema,
+    Capability, NOT_IN_CAPTURE, TopologyError, Verdict, capabilities, captured_capabilities,
+    has_required_capabilities, schema,
 };
 
 use crate::cli::DoctorArgs;
@@ -17,14 +17,14 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
     let host = host::live()?;
     let found = match &arguments.input {
         Some(path) => captured_capabilities(&capture(&host, path)?),
-        None => of_host(&host),
+        None => read_host_capabilities(&host),
     };
     if arguments.json {
-        output::data(&schema::capabilities_to_json(&found))
+        output::print_data(&schema::capabilities_to_json(&found))
     } else {
         report(&found, arguments.input.is_some())
     }
-    if can_run_main_job(&found) {
+    if has_required_capabilities(&found) {
         return Ok(());
     }
     let missing: Vec<&str> = found
@@ -37,7 +37,7 @@ pub fn doctor(arguments: &DoctorArgs) -> Result<(), Failure> {
 }
 
 /// The capabilities of this host.
-pub fn of_host(host: &LiveHost) -> Vec<Capability> {
+pub fn read_host_capabilities(host: &LiveHost) -> Vec<Capability> {
     let mut found = capabilities(host);
     found.push(capability::slower_cpus(host));
     found
@@ -69,7 +69,7 @@ fn report(found: &[Capability], is_capture: bool) {
         lines.extend(one.hint.iter().map(|hint| screen::label_text("          → ", hint)));
     }
     lines.push("* pinfold tune needs it".to_owned());
-    output::data(&lines.join("\n"));
+    output::print_data(&lines.join("\n"));
 }
 
 /// The answer for a capture. Whether `pinfold tune` can run can only be determined on the machine
@@ -98,7 +98,7 @@ pub fn answer(found: &[Capability]) -> (Tone, String) {
         count_of(Verdict::Partly, found),
         count_of(Verdict::No, found)
     );
-    if !can_run_main_job(found) {
+    if !has_required_capabilities(found) {
         return (Tone::Bad, format!("pinfold tune cannot run here; {counts}"));
     }
     let tone = if count_of(Verdict::Yes, found) == found.len() { Tone::Good } else { Tone::Mixed };

@@ -2,7 +2,7 @@
 
 use pinfold_emit::Format;
 use pinfold_host::files;
-use pinfold_model::{NotSingle, Plan, Topology, VnodePlan};
+use pinfold_model::{NotSingleVnode, Plan, Topology, VnodePlan};
 use pinfold_plan::domain_file::Domain;
 use pinfold_run::{Exit, Failure, inputs, plans};
 use pinfold_vm::{MachineCommand, qemu};
@@ -61,16 +61,16 @@ pub fn emit(
     }
     let chosen = target.vnode.map(|name| plans::find_vnode(plan, name)).transpose()?;
     if let Some(file) = target.file {
-        return into(file, plan, topology, chosen);
+        return merge_into_domain(file, plan, topology, chosen);
     }
     match (chosen, plan.vnodes.as_slice()) {
-        (Some(vnode), _) => text(&plan.plan_of(vnode)),
+        (Some(vnode), _) => text(&plan.extract_vnode(vnode)),
         (None, [_]) => text(plan),
         (None, vnodes) => {
             let mut all = format.heading(vnodes.len());
             for vnode in vnodes {
                 all.push_str(&format.mark(&vnode.name));
-                all.push_str(&text(&plan.plan_of(vnode))?);
+                all.push_str(&text(&plan.extract_vnode(vnode))?);
             }
             all.push_str(&format.text_for_all(plan));
             Ok(all)
@@ -78,7 +78,7 @@ pub fn emit(
     }
 }
 
-fn into(
+fn merge_into_domain(
     file: &DomainFile,
     plan: &Plan,
     topology: &Topology,
@@ -88,21 +88,21 @@ fn into(
     let vnode =
         match chosen.or_else(|| plan.vnodes.iter().find(|vnode| vnode.name == file.domain.name)) {
             Some(vnode) => vnode,
-            None => plan.single().map_err(not_single)?,
+            None => plan.single_vnode().map_err(not_single)?,
         };
     let merged =
-        pinfold_emit::libvirt_into(&file.text, plan, vnode, topology).map_err(|error| {
+        pinfold_emit::merge_libvirt_domain(&file.text, plan, vnode, topology).map_err(|error| {
             let hint = error.hint.map(str::to_owned);
             let failure = Failure::from_error(Exit::Input, &error, hint);
             Failure { message: format!("{}: {}", file.path, failure.message), ..failure }
         })?;
     for note in &merged.notes {
-        output::say(&format!("note: {note}"));
+        output::print_message(&format!("note: {note}"));
     }
     Ok(merged.text)
 }
 
-fn not_single(error: NotSingle) -> Failure {
+fn not_single(error: NotSingleVnode) -> Failure {
     Failure::from_error(Exit::Input, &error, None)
         .with_hint("select one with --vnode NAME; --into selects the one with the name in its file")
 }

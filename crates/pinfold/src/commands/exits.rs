@@ -6,8 +6,8 @@ use pinfold_run::exits::{ExitOptions, ObservationSettings, micro_watched, of_mac
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, HelperProgram, exits, host, interrupt};
 
-use crate::cli::exits::{ExitsArgs, ExitsHow};
-use crate::output::data;
+use crate::cli::exits::{ExitObservationArgs, ExitsArgs};
+use crate::output::print_data;
 use crate::{common, screen};
 
 /// Observes a machine and prints the table.
@@ -28,7 +28,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
         answer.measure_cost(&host, &program);
         answer
     };
-    data(&if arguments.json {
+    print_data(&if arguments.json {
         text::json(&answer).to_string()
     } else {
         screen::fit_width(&text::table(&answer, &arguments.how))
@@ -38,7 +38,7 @@ pub fn exits(arguments: &ExitsArgs) -> Result<(), Failure> {
 
 /// The settings of an observation from the command line, with this duration.
 pub fn observation_settings(
-    how: &ExitsHow,
+    how: &ExitObservationArgs,
     duration_ns: u64,
 ) -> Result<ObservationSettings, Failure> {
     ObservationSettings::from_options(ExitOptions {
@@ -51,5 +51,5 @@ pub fn observation_settings(
 
 /// `pinfold micro-guest`: the guest of `exits --micro-guest`.
 pub fn micro_guest() -> Result<(), Failure> {
-    exits::micro_guest(data)
+    exits::micro_guest(print_data)
 }

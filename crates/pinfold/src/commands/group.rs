@@ -6,9 +6,11 @@ use pinfold_run::claims::Claims;
 use pinfold_run::emulate::exec;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
-use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs};
+use pinfold_run::{
+    Exit, Failure, HelperProgram, OnLeft, Session, ended_placements, gate, host, inputs,
+};
 
-use super::emulate::{as_it_ended, run_slow};
+use super::emulate::{exit_with_status, run_slow};
 use crate::cli::RunArgs;
 use crate::common;
 
@@ -16,12 +18,12 @@ use crate::common;
 pub const GROUPS: &str = "vnodes";
 
 /// True if the command is a process group and not QEMU: `--cores`, `--speed`, or a plan for one.
-pub fn is_meant(arguments: &RunArgs) -> Result<bool, Failure> {
+pub fn is_process_group(arguments: &RunArgs) -> Result<bool, Failure> {
     let of_plan = match &arguments.plan {
         Some(path) => {
             let plan = inputs::read_part(path, arguments.vnode.as_deref())?;
             require_one(path, &plan)?;
-            plan.single().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
+            plan.single_vnode().is_ok_and(|vnode| vnode.kind == VnodeKind::ProcessGroup)
         }
         None => false,
     };
@@ -63,19 +65,21 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return run_slow(arguments, on_left(arguments), state);
     }
     let host = host::live()?;
-    ended::clear_up(&host, state)?;
+    ended_placements::revert_ended(&host, state)?;
     let topology = inputs::topology(&host, None)?;
     exec::require_program(&arguments.command)?;
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
     let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
-    let plan = inputs::plan_with_knobs(&claims, &knobs, &topology, |claims| {
+    let plan = inputs::plan_with_tunables(&claims, &knobs, &topology, |claims| {
         plan_for(arguments, claims, &topology)
     })?;
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
-    as_it_ended(gate::run(session, &plan, &arguments.command, on_left(arguments), starting)?.status)
+    exit_with_status(
+        gate::run(session, &plan, &arguments.command, on_left(arguments), starting)?.status,
+    )
 }
 
 /// What happens to processes that the command leaves in the background.

@@ -102,7 +102,7 @@ fn formats() -> String {
 pub fn version(arguments: &VersionArgs) -> Result<(), Failure> {
     let version = env!("CARGO_PKG_VERSION");
     if arguments.json {
-        output::data(
+        output::print_data(
             &json!({
                 "format": "pinfold-version/1",
                 "version": version,
@@ -112,7 +112,7 @@ pub fn version(arguments: &VersionArgs) -> Result<(), Failure> {
             .to_string(),
         )
     } else {
-        output::data(&format!("pinfold {version}"))
+        output::print_data(&format!("pinfold {version}"))
     }
     Ok(())
 }

@@ -7,14 +7,14 @@ use std::fmt::Write as _;
 
 use pinfold_apply::{Entry, Journals, Outcome, Record};
 use pinfold_host::{LiveHost, SystemClock};
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Command, Undo};
 use pinfold_run::status::JournalState;
 use pinfold_run::{Exit, Failure, host, time, undo};
 use serde_json::{Value, json};
 
 use crate::cli::JournalArgs;
-use crate::output::{self, data, say, show};
+use crate::output::{self, print_data, print_message, show};
 use crate::screen;
 
 /// Lists all journals, or shows one.
@@ -40,9 +40,11 @@ fn one(
     let record = journals.read(&id)?;
     let standing = JournalState::read(host, record.as_ref())?;
     match (record, as_json) {
-        (Some(record), true) => data(&in_json(&id, &record, standing, Depth::Steps).to_string()),
-        (Some(record), false) => show(&in_full(&id, &record, standing)),
-        (None, true) => data(&empty_json(&id).to_string()),
+        (Some(record), true) => {
+            print_data(&in_json(&id, &record, standing, Depth::Steps).to_string())
+        }
+        (Some(record), false) => show(&format_record(&id, &record, standing)),
+        (None, true) => print_data(&empty_json(&id).to_string()),
         (None, false) => show(&format!("{id}: {}", words(standing))),
     }
     Ok(())
@@ -93,7 +95,7 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
             Err(error) => {
                 bad += 1;
                 let why = Failure::from(error);
-                say(&why.to_string());
+                print_message(&why.to_string());
                 entries.push(json!({ "id": summary.id, "state": "not understood", "why": why.message, "hint": why.hint }));
                 table.add_row([output::name(&summary.id).as_str(), "", "", "", "not understood"]);
                 continue;
@@ -116,16 +118,16 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
     }
     match (as_json, entries.is_empty()) {
         (true, _) => {
-            data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
+            print_data(&json!({ "format": "pinfold-journals/1", "journals": entries }).to_string());
         }
-        (false, true) => data("no journals: nothing was applied"),
-        (false, false) => data(&screen::draw_table(table, 3..4)),
+        (false, true) => print_data("no journals: nothing was applied"),
+        (false, false) => print_data(&screen::draw_table(table, 3..4)),
     }
     match bad {
         0 => Ok(()),
         bad => {
             let text = format!("{} cannot be read", count_noun(bad, "journal"));
-            let what = agree(bad, "its changes stay active", "their changes stay active");
+            let what = select_verb(bad, "its changes stay active", "their changes stay active");
             Err(Failure::new(Exit::Host, text)
                 .with_hint(format!("{what} until that is fixed; see above for the reason")))
         }
@@ -150,7 +152,7 @@ enum Depth {
     Steps,
 }
 
-fn in_full(id: &str, record: &Record, standing: JournalState) -> String {
+fn format_record(id: &str, record: &Record, standing: JournalState) -> String {
     let header = &record.header;
     let mut text = format!(
         "{id}: {}, process {}, started {} by process {}: {}",

@@ -7,9 +7,9 @@ use pinfold_model::{Command, Topology};
 use pinfold_run::status::Found;
 use pinfold_run::target::Vm;
 use pinfold_run::{Failure, host, inputs};
-use pinfold_topology::{Capability, Verdict, can_run_main_job};
+use pinfold_topology::{Capability, Verdict, has_required_capabilities};
 use pinfold_vm::VmSelector;
-use pinfold_vm::hypervisors::{self, Running};
+use pinfold_vm::hypervisors::{self, VmProcess};
 
 use super::{doctor, status};
 use crate::output::{self, show};
@@ -29,9 +29,9 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     let topology = inputs::topology(&host, None)?;
     let found = pinfold_run::status::find(&host, &host::state_path(state)?)?;
-    let machines = hypervisors::running(&host)?;
+    let machines = hypervisors::list_vm_processes(&host)?;
     let claims = pinfold_run::claims::of_existing(&host, state)?;
-    let capabilities = doctor::of_host(&host);
+    let capabilities = doctor::read_host_capabilities(&host);
     let (_, placements) = status::answer(&found);
     let bound = if process::is_root() { "" } else { " (only yours; those of root are not shown)" };
     let placements = placements + bound;
@@ -59,7 +59,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
             "`{}` checks a machine by its control socket, which identifies its threads",
             Command::new(format!("plan --check {}", by_socket(&machines))),
         ),
-        None if !can_run_main_job(&capabilities) => {
+        None if !has_required_capabilities(&capabilities) => {
             format!("`{}` plans a machine", Command::new("plan --vcpus 2 --explain"))
         }
         None => format!(
@@ -107,7 +107,7 @@ fn has_only_platforms(found: &Found) -> bool {
 
 /// The option that selects a machine by its control socket: that of the first command line that
 /// names one.
-fn by_socket(machines: &[Running]) -> String {
+fn by_socket(machines: &[VmProcess]) -> String {
     let socket = machines.iter().find_map(|machine| machine.socket.as_deref());
     format!("{} {}", hypervisors::options(), socket.map_or("SOCKET".to_owned(), quote))
 }
@@ -132,9 +132,9 @@ fn problems(capabilities: &[Capability], topology: &Topology) -> String {
 }
 
 /// The running machines in a sentence.
-fn describe_machines(machines: &[Running]) -> String {
+fn describe_machines(machines: &[VmProcess]) -> String {
     if machines.is_empty() {
-        let bound = pinfold_run::target::among_visible();
+        let bound = pinfold_run::target::visibility_note();
         return format!("no {} is running here{bound}", hypervisors::names_of_running());
     }
     machines
@@ -148,8 +148,8 @@ fn describe_machines(machines: &[Running]) -> String {
             let vcpus = match machine.spec.vcpus {
                 Some(count) => count_noun(count, "vCPU"),
                 // QEMU's default.
-                None if machine.hypervisor.texts().has_socket() => "1 vCPU".to_owned(),
-                None => machine.hypervisor.texts().name.to_owned(),
+                None if machine.hypervisor.display_strings().has_socket() => "1 vCPU".to_owned(),
+                None => machine.hypervisor.display_strings().name.to_owned(),
             };
             format!("{name} (process {}, {vcpus})", machine.pid)
         })

@@ -20,7 +20,11 @@ use crate::{output, screen};
 /// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.list {
-        output::data(&if arguments.json { json!(StrategyList::new()).to_string() } else { list() });
+        output::print_data(&if arguments.json {
+            json!(StrategyList::new()).to_string()
+        } else {
+            list()
+        });
         return Ok(());
     }
     if let Some(files) = &arguments.check {
@@ -49,7 +53,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
     let own = arguments.input.is_none().then_some(&host);
     let knobs = common::knobs(&arguments.placement, own, &topology)?;
-    let plan = inputs::plan_with_knobs(&claims, &knobs, &topology, |claims| match &text {
+    let plan = inputs::plan_with_tunables(&claims, &knobs, &topology, |claims| match &text {
         Some(file) => file.plan(strategy, &topology, claims),
         None => {
             let request = request(arguments, file.as_ref(), &spec, &topology)?;
@@ -73,7 +77,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
         };
         let text = emit::emit(format, &plan, &topology, &target)?;
         for finding in plan.findings.iter().filter(|found| found.severity > Severity::Note) {
-            output::say(&finding.to_string());
+            output::print_message(&finding.to_string());
         }
         output::document(&text);
         return Ok(());
@@ -86,11 +90,11 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
 fn show(arguments: &PlanArgs, plan: &Plan, topology: &Topology) {
     let columns = usize::from(screen::width());
     if arguments.json {
-        output::data(&pinfold_plan::schema::to_json(plan));
+        output::print_data(&pinfold_plan::schema::to_json(plan));
     } else if arguments.explain {
-        output::data(&pinfold_plan::explain(plan, topology, columns));
+        output::print_data(&pinfold_plan::explain(plan, topology, columns));
     } else {
-        output::data(&pinfold_plan::outline(plan, topology, columns));
+        output::print_data(&pinfold_plan::outline(plan, topology, columns));
         output::show("(--explain gives the reasons; --emit FORMAT writes it for other tools)");
     }
 }
@@ -127,7 +131,7 @@ fn request(
         vnodes.push(inputs::name_option("--fill", requests::parse_vm_spec(&named))?);
     }
     for words in &arguments.group {
-        vnodes.push(inputs::name_option("--group", requests::group_from_words(words))?);
+        vnodes.push(inputs::name_option("--group", requests::parse_group_spec(words))?);
     }
     if vnodes.is_empty() {
         let described = match file {
@@ -141,7 +145,7 @@ fn request(
     }
     let mut request = common::request(&arguments.placement, vnodes, topology)?;
     if let Some(file) = file.filter(|file| file.domain.has_reserve()) {
-        Vcpus::from_domain(&file.domain).count_pins(&mut request)?;
+        Vcpus::from_domain(&file.domain).map_pins_to_indexes(&mut request)?;
     }
     for device in &arguments.interrupts {
         request.interrupts.push(inputs::name_option("--interrupts", requests::device(device))?);
@@ -168,7 +172,7 @@ fn without_reserve(
         return Err(failure);
     }
     inputs::set_vcpus(vm, VcpuCount::Exactly(first));
-    output::say(&format!(
+    output::print_message(&format!(
         "note: {} at the start are planned; the {} that can be added later (maxcpus={most}) do not \
          fit on this host and would not be pinned: {}",
         count_noun(first as usize, "vCPU"),

@@ -10,13 +10,13 @@ use pinfold_run::jobs::{self, Job};
 use pinfold_run::noise::Counters;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::{
-    Exit, Failure, HelperProgram, OnLeft, Session, ended, gate, host, inputs, profile,
+    Exit, Failure, HelperProgram, OnLeft, Session, ended_placements, gate, host, inputs, profile,
 };
 
-use super::emulate::as_it_ended;
+use super::emulate::exit_with_status;
 use super::group::GROUPS;
 use crate::cli::{Isolate, QuietArgs};
-use crate::output::{self, say};
+use crate::output::{self, print_message};
 use crate::screen;
 
 /// Runs the commands until they end, and exits with the status of the first that failed.
@@ -27,10 +27,10 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
     let topology = inputs::topology(&host, None)?;
     if arguments.dry_run {
         let plan = plan(arguments, &jobs, &topology, state)?;
-        output::data(&pinfold_plan::explain(&plan, &topology, usize::from(screen::width())));
+        output::print_data(&pinfold_plan::explain(&plan, &topology, usize::from(screen::width())));
         return Ok(());
     }
-    ended::clear_up(&host, state)?;
+    ended_placements::revert_ended(&host, state)?;
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let plan = plan(arguments, &jobs, &topology, state)?;
@@ -49,12 +49,14 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
             (status, Counters::read(&host, &cpus)?.since(&before))
         }
     };
-    say(&format!("quiet: {noise}"));
+    print_message(&format!("quiet: {noise}"));
     if let Some(why) = noise.why_not_quiet() {
         let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
-        say(&finding.with_hint("docs/how-to/benchmark-machine.md lists remedies").to_string());
+        print_message(
+            &finding.with_hint("docs/how-to/benchmark-machine.md lists remedies").to_string(),
+        );
     }
-    as_it_ended(status)
+    exit_with_status(status)
 }
 
 /// The commands with their names.
@@ -105,7 +107,8 @@ fn plan(
             online: &topology.online(),
             isolates: arguments.isolate == Isolate::Host,
         };
-        let (all, note) = profile::knobs(profile::find_profile(&arguments.profile)?, &knobs, scope);
+        let (all, note) =
+            profile::merge_tunables(profile::find_profile(&arguments.profile)?, &knobs, scope);
         knobs = all;
         note
     } else {
@@ -124,7 +127,7 @@ fn plan(
     request.isolation = isolation;
     request.avoid = inputs::pus("--avoid", &arguments.avoid)?;
     inputs::require_known("--avoid", &request.avoid, topology)?;
-    let mut plan = inputs::plan_with_knobs(&claims, &knobs, topology, |claims| {
+    let mut plan = inputs::plan_with_tunables(&claims, &knobs, topology, |claims| {
         inputs::make_plan(Some(GROUPS), topology, &request, claims)
     })?;
     plan.findings.extend(note);

@@ -7,7 +7,7 @@ use pinfold_run::{Exit, Failure, time, tune_page};
 use pinfold_study::store::{RunId, Store, StoreError};
 
 use crate::cli::ReportArgs;
-use crate::output::{data, say};
+use crate::output::{print_data, print_message};
 use crate::{screen, tune};
 
 /// Writes the page and prints the summary.
@@ -32,7 +32,7 @@ pub fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let page = tune_page::from_store(&store, run, &topology)?;
     tune_page::write(&page, &arguments.out)?;
     tune::show_result(&page);
-    say(&format!("Report page: {}", arguments.out));
+    print_message(&format!("Report page: {}", arguments.out));
     Ok(())
 }
 
@@ -57,7 +57,7 @@ fn list(store: &Store) -> Result<(), Failure> {
             run.origin.accelerator.to_string(),
         ]);
     }
-    data(&screen::draw_table(table, 3..4));
+    print_data(&screen::draw_table(table, 3..4));
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use pinfold_run::ready::Condition;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{
-    Exit, Failure, HelperProgram, Session, ended, host, inputs, machine_request, time,
+    Exit, Failure, HelperProgram, Session, ended_placements, host, inputs, machine_request, time,
 };
 
 use crate::cli::RunArgs;
@@ -15,7 +15,7 @@ use crate::common;
 
 /// Runs a machine under a plan until it ends.
 pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
-    if super::group::is_meant(arguments)? {
+    if super::group::is_process_group(arguments)? {
         if arguments.pin_after.is_some() {
             return Err(Failure::new(Exit::Input, "--pin-after needs a virtual machine")
                 .with_hint("omit it: a process group has no guest that boots"));
@@ -23,7 +23,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         return super::group::run(arguments, state);
     }
     let host = host::live()?;
-    ended::clear_up(&host, state)?;
+    ended_placements::revert_ended(&host, state)?;
     let topology = inputs::topology(&host, None)?;
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
@@ -32,7 +32,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         Some(text) => Some(PinAfter {
             condition: Condition::parse(text)?,
             timeout_ns: time::parse_ns("--pin-timeout", &arguments.pin_timeout)?,
-            wide: wide(&claims, &topology),
+            wide: find_boot_cpus(&claims, &topology),
         }),
         None => None,
     };
@@ -44,7 +44,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         pin_after,
     };
     let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
-    let asked = Asked { arguments, claims, topology: &topology, knobs };
+    let asked = MachinePlanner { arguments, claims, topology: &topology, knobs };
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
     machine_run::run(
@@ -59,21 +59,21 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
 }
 
 /// The CPUs for a guest that boots: all that others do not have exclusively.
-fn wide(claims: &Claims, topology: &Topology) -> CpuSet {
+fn find_boot_cpus(claims: &Claims, topology: &Topology) -> CpuSet {
     let online = topology.online();
     let free = online.difference(&claims.usage(&online).owned);
     if free.is_empty() { online } else { free }
 }
 
 /// What a plan for a machine follows, apart from the machine itself.
-struct Asked<'a> {
+struct MachinePlanner<'a> {
     arguments: &'a RunArgs,
     claims: Claims,
     topology: &'a Topology,
     knobs: Vec<String>,
 }
 
-impl Asked<'_> {
+impl MachinePlanner<'_> {
     fn plan(
         &self,
         spec: &MachineSpec,
@@ -83,7 +83,7 @@ impl Asked<'_> {
         let later = later.filter(|_| !self.arguments.placement.ignore_claims);
         let claims = later.unwrap_or(&self.claims);
         let vnode = self.arguments.vnode.as_deref();
-        inputs::plan_with_knobs(claims, &self.knobs, self.topology, |claims| {
+        inputs::plan_with_tunables(claims, &self.knobs, self.topology, |claims| {
             match &self.arguments.plan {
                 Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
                 None => self.plan_machine(spec, vcpus, claims),
@@ -98,10 +98,10 @@ impl Asked<'_> {
         vcpus: &Vcpus,
         claims: &Claims,
     ) -> Result<Plan, Failure> {
-        match self.with_vcpus(spec, vcpus.most(), claims) {
-            Err(_) if vcpus.count() < vcpus.most() => {
+        match self.with_vcpus(spec, vcpus.max_vcpus(), claims) {
+            Err(_) if vcpus.count() < vcpus.max_vcpus() => {
                 let mut plan = self.with_vcpus(spec, vcpus.count(), claims)?;
-                vcpus.number(&mut plan);
+                vcpus.renumber_vcpus(&mut plan);
                 Ok(plan)
             }
             plan => plan,

@@ -2,21 +2,21 @@
 
 use pinfold_apply::{Status, TunableStatus};
 use pinfold_host::LiveHost;
-use pinfold_model::text::{agree, count_noun};
+use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, StatusDocument, find};
-use pinfold_run::{Exit, Failure, ended, host, inputs, leftovers};
+use pinfold_run::{Exit, Failure, ended_placements, host, inputs, leftovers};
 use serde_json::json;
 
 use crate::cli::StatusArgs;
-use crate::output::{self, Tone, data, say, show};
+use crate::output::{self, Tone, print_data, print_message, show};
 use crate::screen;
 
 /// Prints each active placement, or the named ones; fails if one has drifted.
 pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
-    ended::clear_up(&host, state)?;
+    ended_placements::revert_ended(&host, state)?;
     let mut found = find(&host, &host::state_path(state)?)?;
     let left = match &arguments.id {
         Some(wanted) => {
@@ -26,16 +26,16 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         None => leftovers::find(&host, host::existing_state(state)?.as_ref())?,
     };
     if arguments.json {
-        data(&json!(StatusDocument::new(&found, &left)).to_string());
+        print_data(&json!(StatusDocument::new(&found, &left)).to_string());
     } else {
         report(&host, &found);
     }
     for one in &found.damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
-        say(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
+        print_message(&format!("{}: {}{hint}", output::name(&one.id), one.failure.message));
     }
     for one in &found.lost {
-        say(&format!("{one} ({})", one.hint()));
+        print_message(&format!("{one} ({})", one.hint()));
     }
     if !left.is_empty() && !arguments.json {
         let paths: Vec<String> = left.iter().map(|path| output::name(path)).collect();
@@ -102,7 +102,7 @@ pub fn answer(found: &Found) -> (Tone, String) {
     }
     let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
     if sharing > 0 {
-        let have = agree(sharing, "has", "have");
+        let have = select_verb(sharing, "has", "have");
         parts.push(format!("{} {have} a CPU that is used twice", count_noun(sharing, "placement")));
     }
     if parts.is_empty() {
@@ -115,7 +115,7 @@ pub fn answer(found: &Found) -> (Tone, String) {
 fn verdict(found: &Found) -> Result<(), Failure> {
     let drifted = found.placements.iter().filter(|one| !one.is_as_planned()).count();
     if drifted > 0 {
-        let verb = agree(drifted, "is", "are");
+        let verb = select_verb(drifted, "is", "are");
         let text = format!("{} {verb} not as planned", count_noun(drifted, "placement"));
         let undo = Command::new("undo");
         return Err(Failure::new(Exit::No, text)
@@ -128,7 +128,7 @@ fn verdict(found: &Found) -> Result<(), Failure> {
     }
     if !found.lost.is_empty() {
         let placements = count_noun(found.lost.len(), "placement");
-        let verb = agree(found.lost.len(), "has", "have");
+        let verb = select_verb(found.lost.len(), "has", "have");
         let text = format!("{placements} {verb} no usable journal, so `undo` cannot revert them");
         return Err(Failure::new(Exit::Host, text));
     }

@@ -9,7 +9,7 @@ use pinfold_run::{Exit, Failure, host, interrupt};
 use pinfold_top::{Flow, LiveTerminal, Screen, Snapshot, per_cent, rows};
 
 use crate::cli::TopArgs;
-use crate::output::{self, data};
+use crate::output::{self, print_data};
 use crate::screen;
 
 /// Interval in which signals are looked for.
@@ -62,9 +62,9 @@ impl Viewer for Printer {
 
     fn show(&mut self, snapshot: Snapshot) -> Result<bool, Failure> {
         if self.is_json {
-            data(top::json_line(&snapshot)?.trim_end());
+            print_data(top::json_line(&snapshot)?.trim_end());
         } else {
-            data(&text(&snapshot));
+            print_data(&text(&snapshot));
         }
         Ok(!self.is_once)
     }
@@ -144,7 +144,7 @@ impl Viewer for LiveViewer {
 
     fn end(&mut self) -> Result<(), Failure> {
         self.has_ended = true;
-        self.screen.say("end of the record; q quits");
+        self.screen.set_message("end of the record; q quits");
         self.draw()?;
         self.wait(u64::MAX, false).map(|_| ())
     }

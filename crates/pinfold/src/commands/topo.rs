@@ -17,7 +17,7 @@ pub fn topo(arguments: &TopoArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     let topology = inputs::topology(&host, arguments.input.as_deref())?;
     if arguments.json {
-        output::data(&pinfold_topology::schema::topology_to_json(&topology))
+        output::print_data(&pinfold_topology::schema::topology_to_json(&topology))
     } else {
         output::show(&pinfold_topology::render_tree(&topology))
     }
@@ -27,7 +27,9 @@ pub fn topo(arguments: &TopoArgs, state: Option<&str>) -> Result<(), Failure> {
 /// A capture with the claims on the CPUs of this host, without the names of their owners.
 fn with_claims(host: &LiveHost, text: &str, state: Option<&str>) -> Result<String, Failure> {
     let found = claims::of_existing(host, state).unwrap_or_else(|failure| {
-        output::say(&format!("warning: claims: placements are not in the capture: {failure}"));
+        output::print_message(&format!(
+            "warning: claims: placements are not in the capture: {failure}"
+        ));
         let mut claims = Claims::default();
         claims.read_owners(host);
         claims

@@ -4,11 +4,11 @@ use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::metrics::{Counts, MetricsAddress};
 use pinfold_run::watch::{self, Options};
-use pinfold_run::{Failure, HelperProgram, Session, ended, host, run_monitor, time};
+use pinfold_run::{Failure, HelperProgram, Session, ended_placements, host, run_monitor, time};
 use serde_json::json;
 
 use crate::cli::WatchArgs;
-use crate::output::{self, data, show};
+use crate::output::{self, print_data, show};
 
 /// Watches until it is stopped.
 pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -16,7 +16,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
         MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
     let gaps_over_ns =
         arguments.gaps.as_deref().map(|over| time::parse_ns("--gaps", over)).transpose()?;
-    ended::clear_up(&host::live()?, state)?;
+    ended_placements::revert_ended(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };
     let options = Options {
@@ -73,7 +73,7 @@ fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool)
         "after_unix_s": drift.as_ref().map(|_| right_unix_s),
         "text": sentence,
     });
-    data(&line.to_string());
+    print_data(&line.to_string());
 }
 
 /// A change by another program.

@@ -13,7 +13,7 @@ use clap::Parser as _;
 
 use super::{bench, find, show};
 use crate::cli::measure::{CompareArgs, ProbeLine};
-use crate::output::{self, data};
+use crate::output::{self, print_data};
 use crate::screen;
 
 /// Runs the comparison.
@@ -73,11 +73,11 @@ fn report(
             .with_hint("compare two measurements of the same probe with the same settings"));
     }
     if arguments.json {
-        data(&show::comparison_json(sides, found).to_string())
+        print_data(&show::comparison_json(sides, found).to_string())
     } else {
         let (tone, text) = show::answer(found);
         output::answer(tone, &text);
-        data(&screen::fit_width(&show::comparison(sides, found)));
+        print_data(&screen::fit_width(&show::comparison(sides, found)));
     }
     Ok(())
 }

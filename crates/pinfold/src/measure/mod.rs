@@ -16,13 +16,14 @@ use pinfold_host::files;
 use pinfold_model::Figure;
 use pinfold_probe::registry::{self, PROBES, Probe};
 use pinfold_run::measure::{
-    self as library, Against, Bench, GuestRequest, Instrument, PlaceRequest, ProbeOptions,
+    self as library, Against, GuestRequest, Instrument, MeasurementContext, PlaceRequest,
+    ProbeOptions,
 };
 use pinfold_run::{Exit, Failure, HelperProgram};
 use pinfold_study::measured::to_json;
 
 use crate::cli::measure::MeasureArgs;
-use crate::output::{data, has_person, say};
+use crate::output::{is_stderr_terminal, print_data, print_message};
 use crate::screen;
 
 pub use compare::compare;
@@ -47,7 +48,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         .with_hint("sched, counters, locks, exits and gaps can; --guest measures inside a guest"));
     }
     if arguments.how.more == ["--help"] {
-        data(&library::options(probe)?);
+        print_data(&library::options(probe)?);
         return Ok(());
     }
     let (bench, how) = (bench(arguments.seed)?, ProbeOptions::from(arguments.how.clone()));
@@ -62,9 +63,9 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         let blocks = arguments.blocks.unwrap_or(COMPARED_BLOCKS);
         let (reported, checks) = library::against(&bench, probe, Against { tool, blocks }, &place)?;
         if arguments.json {
-            data(&show::cross_check_json(&reported, &checks).to_string())
+            print_data(&show::cross_check_json(&reported, &checks).to_string())
         } else {
-            data(&screen::fit_width(&show::cross_check(&reported, &checks)))
+            print_data(&screen::fit_width(&show::cross_check(&reported, &checks)))
         }
         return Ok(());
     }
@@ -79,22 +80,22 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         let text = to_json(&measurement)
             .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
         files::write_atomic(path, text.as_bytes())?;
-        say(&format!("saved to {path}; `pinfold compare` compares two such files"));
+        print_message(&format!("saved to {path}; `pinfold compare` compares two such files"));
     }
     if arguments.json {
-        data(&show::json(&measurement, probe)?)
+        print_data(&show::json(&measurement, probe)?)
     } else {
-        data(&screen::fit_width(&show::text(&measurement, probe)))
+        print_data(&screen::fit_width(&show::text(&measurement, probe)))
     }
-    show::warnings(&measurement).iter().for_each(|warning| say(warning));
+    show::warnings(&measurement).iter().for_each(|warning| print_message(warning));
     Ok(())
 }
 
 fn list(arguments: &MeasureArgs) -> Result<(), Failure> {
     if arguments.json {
-        data(&show::list_json())
+        print_data(&show::list_json())
     } else {
-        data(&show::list())
+        print_data(&show::list())
     }
     Ok(())
 }
@@ -114,12 +115,12 @@ fn find(name: &str) -> Result<&'static Probe, Failure> {
 }
 
 /// This machine, for measurements.
-fn bench(seed: Option<u64>) -> Result<Bench, Failure> {
+fn bench(seed: Option<u64>) -> Result<MeasurementContext, Failure> {
     let mut command: Vec<String> = std::env::args().collect();
     if let Some(program) = command.first_mut() {
         *program = "pinfold".to_owned();
     }
-    Bench::new(seed, command, spinner, HelperProgram::own()?)
+    MeasurementContext::new(seed, command, spinner, HelperProgram::own()?)
 }
 
 /// Shows the figures of a block as they arrive, without any activity of ours in between.
@@ -131,7 +132,7 @@ fn spinner(probe: &Probe) -> Box<dyn FnMut(&Figure)> {
             self.0.finish_and_clear();
         }
     }
-    if !(probe.has_several_figures() && has_person()) {
+    if !(probe.has_several_figures() && is_stderr_terminal()) {
         return Box::new(|_| {});
     }
     let line = Line(ProgressBar::new_spinner());
@@ -141,6 +142,6 @@ fn spinner(probe: &Probe) -> Box<dyn FnMut(&Figure)> {
     Box::new(move |figure| {
         let Line(line) = &line;
         line.inc(1);
-        line.set_message(show::coming(figure));
+        line.set_message(show::format_arrived_figure(figure));
     })
 }

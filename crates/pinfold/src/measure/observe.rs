@@ -10,10 +10,11 @@ mod text;
 
 use pinfold_host::files;
 use pinfold_model::command::Command;
-use pinfold_model::shown;
+use pinfold_model::escape;
 use pinfold_probe::gaps::record;
 use pinfold_run::measure::{
-    Instrument, Named, ObserveRequest, Observed, Setup, gap_bound, observe, quantities,
+    Instrument, ObservationResult, ObservationTarget, ObserveRequest, Setup, gap_bound, observe,
+    quantities,
 };
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, to_json};
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::cli::measure::MeasureArgs;
 use crate::commands::exits;
-use crate::output::{data, say};
+use crate::output::{print_data, print_message};
 use crate::{common, screen};
 
 /// Measures and prints.
@@ -40,9 +41,9 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     let duration = std::time::Duration::from_secs_f64(seconds);
     let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let subject = if arguments.processes.is_empty() {
-        Named::Machine(common::vm(&arguments.machine)?)
+        ObservationTarget::Machine(common::vm(&arguments.machine)?)
     } else {
-        Named::Processes(arguments.processes.clone())
+        ObservationTarget::Processes(arguments.processes.clone())
     };
     let request = ObserveRequest {
         subject: &subject,
@@ -63,13 +64,13 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         .map_err(|error| Failure::from_error(Exit::Host, &error, error.hint()))?;
     if let Some(path) = &arguments.save {
         files::write_atomic(path, saved.as_bytes())?;
-        say(&format!("saved to {path}; `pinfold compare` compares two such files"));
+        print_message(&format!("saved to {path}; `pinfold compare` compares two such files"));
     }
     if let Some(path) = &arguments.record {
         save_record(path, &seen)?;
     }
     show(instrument, arguments, &measurement, &saved, &seen)?;
-    seen.iter().try_for_each(Observed::verdict)
+    seen.iter().try_for_each(ObservationResult::verdict)
 }
 
 fn show(
@@ -77,7 +78,7 @@ fn show(
     arguments: &MeasureArgs,
     measurement: &Measurement,
     saved: &str,
-    seen: &[Observed],
+    seen: &[ObservationResult],
 ) -> Result<(), Failure> {
     let (own, what) = (instrument.name(), instrument.what());
     if arguments.json {
@@ -87,7 +88,7 @@ fn show(
         let all = json!({
             "format": "pinfold-observed/2", "what": what, "found": found, "measurement": saved,
         });
-        data(&all.to_string());
+        print_data(&all.to_string());
         return Ok(());
     }
     let mut text = format!("{own}: {what}\n{}\n", measurement.place);
@@ -97,18 +98,18 @@ fn show(
         }
         text.push_str(&format!("\n{}", to_text(one, arguments)));
     }
-    data(&screen::fit_width(&text));
+    print_data(&screen::fit_width(&text));
     Ok(())
 }
 
 /// Writes what `--from` reads.
-fn save_record(path: &str, seen: &[Observed]) -> Result<(), Failure> {
-    if let [Observed::Gaps(report)] = seen {
+fn save_record(path: &str, seen: &[ObservationResult]) -> Result<(), Failure> {
+    if let [ObservationResult::Gaps(report)] = seen {
         let text =
             record::to_text(report).map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
         files::write_atomic(path, text.as_bytes())?;
         let command = Command::new("measure gaps --from").arg(path);
-        say(&format!("recorded in {path}; `{command}` shows it"));
+        print_message(&format!("recorded in {path}; `{command}` shows it"));
         return Ok(());
     }
     Err(Failure::new(Exit::Input, "--record: only one block can be recorded")
@@ -123,34 +124,34 @@ fn show_record(path: &str, arguments: &MeasureArgs) -> Result<(), Failure> {
     if arguments.json {
         let mut value = gaps::json(&report);
         value["format"] = json!(record::FORMAT);
-        data(&value.to_string());
+        print_data(&value.to_string());
     } else {
-        let subject = shown::harmless(&report.summary.subject);
+        let subject = escape::escape_text(&report.summary.subject);
         let what = Instrument::Gaps.what();
         let found = gaps::text(&report);
-        data(&screen::fit_width(&format!("gaps: {what}\n{subject}\n\n{found}")));
+        print_data(&screen::fit_width(&format!("gaps: {what}\n{subject}\n\n{found}")));
     }
     Ok(())
 }
 
-fn to_text(seen: &Observed, arguments: &MeasureArgs) -> String {
+fn to_text(seen: &ObservationResult, arguments: &MeasureArgs) -> String {
     match seen {
-        Observed::Sched(found) => text::sched(found),
-        Observed::Counters(found) => text::counters(found),
-        Observed::Locks(found) => text::locks(found),
-        Observed::Exits(answer) => exits::text::table(answer, &arguments.exits),
-        Observed::Gaps(report) => gaps::text(report),
+        ObservationResult::Sched(found) => text::sched(found),
+        ObservationResult::Counters(found) => text::counters(found),
+        ObservationResult::Locks(found) => text::locks(found),
+        ObservationResult::Exits(answer) => exits::text::table(answer, &arguments.exits),
+        ObservationResult::Gaps(report) => gaps::text(report),
     }
 }
 
 /// The results that are not in the figures.
-fn to_value(seen: &Observed) -> Value {
+fn to_value(seen: &ObservationResult) -> Value {
     match seen {
-        Observed::Sched(found) => json::sched(found),
-        Observed::Counters(found) => json::counters(found),
-        Observed::Locks(found) => json::locks(found),
-        Observed::Exits(answer) => exits::text::json(answer),
-        Observed::Gaps(report) => gaps::json(report),
+        ObservationResult::Sched(found) => json::sched(found),
+        ObservationResult::Counters(found) => json::counters(found),
+        ObservationResult::Locks(found) => json::locks(found),
+        ObservationResult::Exits(answer) => exits::text::json(answer),
+        ObservationResult::Gaps(report) => gaps::json(report),
     }
 }
 

@@ -20,7 +20,7 @@ use pinfold_report::terminal;
 use pinfold_stats::{
     Capacity, Direction, P999_SAMPLES, SteadyState, Tail, gap_curve, quantile_curve, steady,
 };
-use pinfold_study::measured::{Measurement, Stolen};
+use pinfold_study::measured::{Measurement, StealTime};
 
 use crate::screen;
 
@@ -78,7 +78,8 @@ fn pool<'f>(figures: impl Iterator<Item = &'f Figure>) -> Vec<Pooled> {
                 if matches!(steadiness, SteadyState::No { .. }) {
                     one.steadiness = steadiness;
                 }
-                one.wakeups = one.wakeups.take().zip(wakeups).map(|(all, more)| all.and(more));
+                one.wakeups =
+                    one.wakeups.take().zip(wakeups).map(|(all, more)| all.merge_blocks(more));
             }
             None => {
                 order.push(key.clone());
@@ -113,8 +114,8 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
     if probe.picture == Picture::Gaps {
         text.push_str(&arrivals::table(&all));
     }
-    let stolen = Stolen::from_blocks(&measurement.blocks);
-    if stolen.is_worth_telling() {
+    let stolen = StealTime::from_blocks(&measurement.blocks);
+    if stolen.is_reportable() {
         text.push_str(&format!("stolen time: {stolen}\n"));
     }
     for picture in pictures(&all, probe.picture) {
@@ -125,7 +126,7 @@ pub fn text(measurement: &Measurement, probe: &Probe) -> String {
 }
 
 /// A figure that has just arrived: its labels and its median, or the number of places.
-pub fn coming(figure: &Figure) -> String {
+pub fn format_arrived_figure(figure: &Figure) -> String {
     let value = match figure.family {
         Family::Place => figure.samples.len().to_string(),
         Family::Capacity | Family::Tail | Family::Count => {
@@ -205,7 +206,7 @@ fn cells(one: &Pooled, most: f64) -> Vec<String> {
                 value(Some(found.best)),
                 value(Some(found.p10)),
                 value(Some(found.median)),
-                format::percent(found.left_out()),
+                format::percent(found.excluded_share()),
                 word,
             ]
         }
@@ -515,7 +516,7 @@ fn origin(measurement: &Measurement) -> String {
 pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let mut warnings = Vec::new();
     let around = || measurement.blocks.iter().map(|block| &block.surroundings);
-    let stolen = Stolen::from_blocks(&measurement.blocks);
+    let stolen = StealTime::from_blocks(&measurement.blocks);
     if stolen.contaminated > 0 {
         warnings.push(format!(
             "warning: stolen time: the hypervisor took the CPUs away: {stolen}; {KEPT}"

@@ -24,7 +24,7 @@ use crate::cli::study::{
     StoreArgs, StudyArgs, StudyCommand, WorkerArgs,
 };
 use crate::common;
-use crate::output::{data, say};
+use crate::output::{print_data, print_message};
 use crate::progress::Bar;
 
 /// Runs a subcommand of `pinfold study`.
@@ -130,7 +130,7 @@ fn resume(arguments: &ResumeArgs, state: Option<&str>) -> Result<(), Failure> {
     if let Some(file) = &arguments.file {
         let text = files::read_text(file)
             .map_err(|error| Failure::from_error(Exit::Input, &error, None))?;
-        loaded.same_text(file, &text)?;
+        loaded.require_same_text(file, &text)?;
     }
     if let Some(options) = cluster::options_of(&store, id)? {
         let stored = runner::StoredRun { store: &mut store, id, loaded: &loaded };
@@ -223,7 +223,7 @@ fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let folder = arguments.out.clone().unwrap_or_else(|| format!("{name}-tables"));
     for (table, rows) in page::export(&store, &analysis, &folder)? {
         let more = if cfg!(feature = "parquet") { ", .parquet" } else { "" };
-        data(&format!("{folder}/{table}.csv{more}: {}", count_noun(rows, "row")));
+        print_data(&format!("{folder}/{table}.csv{more}: {}", count_noun(rows, "row")));
     }
     Ok(())
 }
@@ -231,9 +231,9 @@ fn export(arguments: &ExportArgs) -> Result<(), Failure> {
 fn diff(arguments: &DiffArgs) -> Result<(), Failure> {
     let (first, second) = (one(&arguments.first)?, one(&arguments.second)?);
     for line in page::differences(&first, &second) {
-        say(&format!("note: {line}"));
+        print_message(&format!("note: {line}"));
     }
-    data(&print::diff(&first, &second, arguments.json));
+    print_data(&print::diff(&first, &second, arguments.json));
     Ok(())
 }
 
@@ -252,7 +252,7 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
             let study = runner::read(file)?;
             let store = Store::open(&arguments.store)?;
             let run = run_of(&store, arguments.run)?;
-            let analysis = library::analyse_as(&store, run, &study);
+            let analysis = library::analyse_with_text(&store, run, &study);
             let analysis = analysis.map_err(|error| {
                 if matches!(error, RunError::Refused { .. }) {
                     in_file(file, error.into())
@@ -269,13 +269,13 @@ fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let page = page::page(&analysis, &nodes)?;
     if path.ends_with(".md") {
         let charts = page::write_markdown(&page, &arguments.store, &path)?;
-        data(&format!("{path}\n{charts}"));
+        print_data(&format!("{path}\n{charts}"));
         return Ok(());
     }
     page::write(&page, &path)?;
     let folder = format!("{}-tables", path.trim_end_matches(".html"));
     page::export(&store, &analysis, &folder)?;
-    data(&format!("{path}\n{folder}"));
+    print_data(&format!("{path}\n{folder}"));
     Ok(())
 }
 

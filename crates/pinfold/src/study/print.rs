@@ -12,7 +12,7 @@ use pinfold_study::study::{self, Analysis, Cells, Loaded, Prediction, Study, pre
 use serde_json::json;
 
 use crate::cli::study::CheckArgs;
-use crate::output::{data, say, show};
+use crate::output::{print_data, print_message, show};
 use crate::screen;
 
 /// Maximum number of cells that are listed for one reason.
@@ -27,7 +27,7 @@ pub fn check(
     absent: &[(String, String)],
 ) {
     if arguments.json {
-        data(&check_json(study, cells, prediction, absent).to_string());
+        print_data(&check_json(study, cells, prediction, absent).to_string());
         return;
     }
     let mut text = screen::fit_width(&format!("{}: {}\n", study.name, study.title));
@@ -65,7 +65,7 @@ pub fn check(
     if let Some((name, preset)) = form.preset().and_then(|name| study.presets.get_key_value(name)) {
         row(name, preset.note.clone());
     }
-    data(&text);
+    print_data(&text);
     say_missing(study, cells, absent);
     if arguments.cells {
         for (index, cell) in cells.all.iter().enumerate() {
@@ -74,7 +74,7 @@ pub fn check(
                 None if cells.has_twin(index, study) => "runs twice".to_owned(),
                 None => "runs".to_owned(),
             };
-            data(&screen::label_text(
+            print_data(&screen::label_text(
                 &format!("{index:>5}  "),
                 &format!("{}  {state}", cell.name(study)),
             ));
@@ -90,9 +90,9 @@ fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
         if more > 0 {
             shown.push_str(&format!("; and {more} more"));
         }
-        say(&format!("skipped: {reason} ({shown})"));
+        print_message(&format!("skipped: {reason} ({shown})"));
     }
-    absent.iter().for_each(|(probe, why)| say(&format!("empty: {probe}: {why}")));
+    absent.iter().for_each(|(probe, why)| print_message(&format!("empty: {probe}: {why}")));
 }
 
 /// Whether the blocks suffice for verdicts.
@@ -153,7 +153,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
     let done = progress.ok + progress.failed;
     let left = prediction.trials().saturating_sub(done);
     let left_s = prediction.seconds() * left as f64 / prediction.trials().max(1) as f64;
-    say(&format!(
+    print_message(&format!(
         "{}: {left} of {} trials to run, {} skipped; predicted: {}. Store: {}",
         loaded.study.name,
         prediction.trials(),
@@ -167,7 +167,7 @@ pub fn announce(store: &Store, run: RunId) -> Result<(), Failure> {
 /// Prints how a run ended; failed trials make the command fail too.
 pub fn print_end(store: &Store, run: RunId) -> Result<(), Failure> {
     status(store, run, false)?;
-    say(&format!("Finished; the samples are in {}", store.path()));
+    print_message(&format!("Finished; the samples are in {}", store.path()));
     let progress = store.study_progress(run)?;
     match progress.failed {
         0 => Ok(()),
@@ -208,7 +208,7 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
                 json!({ "cell": loaded.cells.all[*cell].name(&loaded.study), "trials": count, "message": message })
             })
             .collect();
-        data(
+        print_data(
             &json!({
                 "format": "pinfold-study-status/1", "run": run.0, "name": loaded.study.name,
                 "quick": loaded.record.form.preset() == Some(study::QUICK),
@@ -232,9 +232,9 @@ pub fn status(store: &Store, run: RunId, as_json: bool) -> Result<(), Failure> {
         count_noun(prediction.skipped, "cell"),
         besides_workload(&loaded, progress),
     ));
-    changed.iter().for_each(|change| say(&format!("warning: host: {change}")));
+    changed.iter().for_each(|change| print_message(&format!("warning: host: {change}")));
     for (finding, trials) in findings {
-        say(&format!("in {}: {finding}", count_noun(trials, "trial")));
+        print_message(&format!("in {}: {finding}", count_noun(trials, "trial")));
     }
     report_failures(&loaded, failures);
     Ok(())
@@ -249,7 +249,7 @@ fn report_failures(loaded: &Loaded, failures: Vec<(usize, u64, String)>) {
     for (cell, count, message) in failures {
         rows.add_row([loaded.cells.all[cell].name(&loaded.study), count.to_string(), message]);
     }
-    data(&screen::draw_table(rows, 1..2));
+    print_data(&screen::draw_table(rows, 1..2));
 }
 
 /// The comparison of two runs.

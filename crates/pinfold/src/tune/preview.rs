@@ -5,22 +5,22 @@ use pinfold_model::{Accelerator, Finding};
 use pinfold_run::time;
 use pinfold_study::tune::Created;
 
-use crate::output::say;
+use crate::output::print_message;
 
 /// Prints what will be done and how long it will take.
 pub fn announce(created: &Created, accelerator: Accelerator, findings: &[Finding]) {
     let prediction = &created.prediction;
     for finding in findings {
-        say(&finding.to_string());
+        print_message(&finding.to_string());
     }
     for (name, other) in &created.same_as {
-        say(&format!("note: {name} gives the same placement as {other}: measured once"));
+        print_message(&format!("note: {name} gives the same placement as {other}: measured once"));
     }
     let screening = match prediction.screening_starts {
         0 => "all of them in every block".to_owned(),
         starts => format!("a race of {starts} starts or less"),
     };
-    say(&format!(
+    print_message(&format!(
         "Run {}: {} against none, under {accelerator}: {screening}, then {} blocks of {} starts \
          ({:.2} s of gaps in each load state). Predicted: {}.",
         created.run.id(),

@@ -8,7 +8,7 @@ use pinfold_run::{Failure, tune_page};
 use pinfold_study::store::{RunId, Store};
 
 use crate::cli::TuneArgs;
-use crate::output::{self, Tone, data, show};
+use crate::output::{self, Tone, print_data, show};
 use crate::screen;
 
 /// Writes the page and prints the result.
@@ -21,7 +21,7 @@ pub fn report(
     let page = tune_page::from_store(store, run, topology)?;
     tune_page::write(&page, &arguments.report)?;
     if arguments.json {
-        data(&tune_page::json(&page)?);
+        print_data(&tune_page::json(&page)?);
         return Ok(());
     }
     show_result(&page);
@@ -56,7 +56,7 @@ pub fn show_result(page: &Page) {
             table.add_row(row);
         });
         show(&format!("\n{caption}"));
-        data(&format!("{}\n", screen::draw_table(table, numbers)));
+        print_data(&format!("{}\n", screen::draw_table(table, numbers)));
     }
     summary.notes.iter().for_each(|note| show(note));
 }

@@ -10,7 +10,7 @@ use pinfold_config::{domains, platforms};
 use pinfold_host::files;
 use pinfold_model::tunables::TUNABLES;
 use pinfold_model::{Method, ROLES};
-use pinfold_plan::domain_file::StartRequest;
+use pinfold_plan::domain_file::PlacementMetadata;
 use pinfold_probe::gaps::Cause;
 use pinfold_probe::profile;
 use pinfold_vm::hypervisors;
@@ -395,7 +395,7 @@ fn the_pages_have_each_kind_of_owner_role_and_key() {
     }
     let hook = "docs/how-to/libvirt-hook.md";
     assert_named(hook, domains::SETTINGS.iter().copied().chain(["name"]));
-    assert_named(hook, StartRequest::ATTRIBUTES);
+    assert_named(hook, PlacementMetadata::ATTRIBUTES);
     assert_named("docs/platforms.md", platforms::VNODE.iter().copied());
     assert_named(
         "docs/platforms.md",

@@ -23,7 +23,7 @@ const NAMED: usize = 5;
 
 /// Brings the CPUs of the machine's threads online before a thread is to run there: a compute
 /// service may have taken unused CPUs offline. Undo takes them offline last.
-pub(in crate::steps) fn bring(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
+pub(in crate::steps) fn bring_cpus_online(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let Some(online) = builder.state.cpu_list(&paths::cpu_online())? else {
         return Ok(());
     };

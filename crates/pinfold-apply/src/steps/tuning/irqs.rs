@@ -19,14 +19,14 @@ const BALANCER: &str = "irqbalance";
 
 pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let plan = builder.plan;
-    let isolated = off_exclusive(builder.state, plan)?;
+    let isolated = find_irqs_to_move(builder.state, plan)?;
     if plan.irqs.is_empty() && isolated.is_empty() {
         return Ok(());
     }
     if balancer_runs(builder)? {
         let text = format!("{BALANCER} is running and may move the interrupts again");
         let hint = "stop it, or ban these interrupts with its option --banirq";
-        builder.find(Finding::warning("IRQ affinity", text).with_hint(hint));
+        builder.add_finding(Finding::warning("IRQ affinity", text).with_hint(hint));
     }
     for irq in &plan.irqs {
         of_device(builder, irq)?;
@@ -42,7 +42,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
 /// The interrupts that `--isolate host` moves, each with its new CPUs: its present ones that are
 /// not exclusive, or the housekeeping CPUs if there are none. A plan with `irq:all` has chosen
 /// itself.
-pub(crate) fn off_exclusive(
+pub(crate) fn find_irqs_to_move(
     state: &HostState<'_>,
     plan: &Plan,
 ) -> Result<BTreeMap<u32, CpuSet>, ApplyError> {

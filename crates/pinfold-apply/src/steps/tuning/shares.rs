@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::paths;
-use pinfold_model::tunables::share::{self, shares};
+use pinfold_model::tunables::resctrl::{self, shares};
 use pinfold_model::{Change, Finding, Tid, Undo};
 
 use crate::actuators;
@@ -18,7 +18,7 @@ const SUBJECT: &str = "resctrl";
 const REASON: &str = "requested by the plan";
 
 pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
-    if !builder.plan.tuning.has(&share::TUNABLE) {
+    if !builder.plan.tuning.has(&resctrl::TUNABLE) {
         return Ok(());
     }
     let root = paths::resctrl_dir();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arrays::{Batch, arrays, batches};
-use crate::collector::Ask;
+use crate::collector::PartAttempt;
 
 #[test]
 fn words_of_the_command_line_are_checked() {
@@ -13,10 +13,10 @@ fn words_of_the_command_line_are_checked() {
         assert!(partition(word).is_err(), "{word}");
     }
     for word in ["10", "10:30", "1:00:00", "2-12", "2-12:30", "2-12:30:00"] {
-        assert_eq!(time(word), Ok(()), "{word}");
+        assert_eq!(check_time_limit(word), Ok(()), "{word}");
     }
     for word in ["", "soon", "1:2:3:4", "1-2-3", "10m", "-5", "1:", "99999999999", "1-1:1:1:1"] {
-        assert!(time(word).is_err(), "{word}");
+        assert!(check_time_limit(word).is_err(), "{word}");
     }
     assert_eq!(nodes("12"), Ok(NodeSelection::AtOnce(12)));
     assert_eq!(nodes("n[1-4,7]"), Ok(NodeSelection::These("n[1-4,7]".to_owned())));
@@ -176,7 +176,7 @@ fn names(lines: &[NodeLine]) -> Vec<String> {
 #[test]
 fn complaints_become_sentences_with_a_way_out() {
     fn check(program: &str, said: &str, message: &str, hint: &str) {
-        let (found, way) = complaint(program, said);
+        let (found, way) = explain_error(program, said);
         assert_eq!(found, message);
         assert!(way.unwrap_or("none").contains(hint), "{way:?}");
     }
@@ -217,11 +217,11 @@ fn complaints_become_sentences_with_a_way_out() {
         "sbatch: Batch job submission failed: Invalid job array specification",
         "MaxArraySize",
     );
-    assert_eq!(ended_words("TIMEOUT", None), "the time limit ended it");
-    assert_eq!(ended_words("FAILED", Some("7:0")), "exit code 7");
-    assert_eq!(ended_words("FAILED", Some("0:9")), "killed by signal 9");
-    assert_eq!(ended_words("FAILED", Some("rubbish")), "it failed");
-    assert_eq!(ended_words("UNHEARD", None), "it ended as UNHEARD");
+    assert_eq!(describe_end_state("TIMEOUT", None), "the time limit ended it");
+    assert_eq!(describe_end_state("FAILED", Some("7:0")), "exit code 7");
+    assert_eq!(describe_end_state("FAILED", Some("0:9")), "killed by signal 9");
+    assert_eq!(describe_end_state("FAILED", Some("rubbish")), "it failed");
+    assert_eq!(describe_end_state("UNHEARD", None), "it ended as UNHEARD");
     let answer = "JobId=4 JobState=FAILED Reason=X ExitCode=7:0 NodeList=n3";
     assert_eq!(job_field(answer, "ExitCode"), Some("7:0"));
     assert_eq!(job_field(answer, "Exit"), None);
@@ -232,16 +232,16 @@ fn complaints_become_sentences_with_a_way_out() {
 
 #[test]
 fn refusals_are_distinguished_by_what_waiting_helps() {
-    fn check(said: &str, expected: Option<NotTaken>) {
+    fn check(said: &str, expected: Option<Rejection>) {
         assert_eq!(not_taken(said), expected, "{said}");
         // The message that is composed from it gives the same result.
-        assert_eq!(not_taken(&complaint("sbatch", said).0), expected, "{said}");
+        assert_eq!(not_taken(&explain_error("sbatch", said).0), expected, "{said}");
     }
 
     let policy =
         "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)";
     let failed = "sbatch: error: Batch job submission failed:";
-    let room = Some(NotTaken::NoRoom);
+    let room = Some(Rejection::NoRoom);
     for limit in [
         "AssocMaxSubmitJobLimit",
         "AssocGrpSubmitJobsLimit",
@@ -255,17 +255,17 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
     for limit in ["AssocMaxWallDurationPerJobLimit", "QOSMaxNodePerJobLimit", "QOSMinGRES"] {
         check(&format!("sbatch: error: {limit}\n{failed} {policy}\n"), None);
     }
-    check(&format!("{failed} {policy}\n"), Some(NotTaken::Unnamed));
+    check(&format!("{failed} {policy}\n"), Some(Rejection::Unnamed));
     // MaxJobCount in Slurm 22.05: at once, and after the wait of sbatch itself.
     let full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n";
     check(full, room);
     check(&format!("{full}{failed} Resource temporarily unavailable\n"), room);
     check("sbatch: error: Slurm job queue full, sleeping and retrying\n", room);
     check("sbatch: Job creation temporarily disabled, retrying\n", room);
-    check(&format!("{failed} Invalid job array specification\n"), Some(NotTaken::ArrayTooLarge));
+    check(&format!("{failed} Invalid job array specification\n"), Some(Rejection::ArrayTooLarge));
     check(&format!("{failed} Invalid partition name specified\n"), None);
     check("", None);
-    assert!(will_ask_again(full) && !will_ask_again(failed));
+    assert!(is_sbatch_retrying(full) && !is_sbatch_retrying(failed));
     // A controller that does not answer is not full.
     assert_eq!(
         not_taken("sbatch: error: Slurm controller not responding, sleeping and retrying.\n"),
@@ -275,8 +275,8 @@ fn refusals_are_distinguished_by_what_waiting_helps() {
 
 #[test]
 fn arrays_hold_each_task_once_with_its_attempt() {
-    let asks: Vec<Ask> = [(0, 1), (2, 2), (1001, 1), (3, 1), (1002, 2)]
-        .map(|(part, attempt)| Ask { part, attempt })
+    let asks: Vec<PartAttempt> = [(0, 1), (2, 2), (1001, 1), (3, 1), (1002, 2)]
+        .map(|(part, attempt)| PartAttempt { part, attempt })
         .to_vec();
     let found = arrays(&asks, 1001);
     let tasks: Vec<(u32, u32, u64, u32)> = found

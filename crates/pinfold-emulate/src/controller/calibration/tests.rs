@@ -41,11 +41,11 @@ impl Machine {
 }
 
 impl HelperSpawner for Machine {
-    fn recall(&self) -> Calibrations {
+    fn load_calibrations(&self) -> Calibrations {
         self.kept.lock().unwrap().clone()
     }
 
-    fn keep(&self, calibration: &Calibration) {
+    fn store_calibration(&self, calibration: &Calibration) {
         self.kept.lock().unwrap().add(calibration.clone());
     }
 
@@ -59,7 +59,12 @@ impl HelperSpawner for Machine {
 
     /// A thread gets 0.1 % less than all outside of the vnode, and 2 % less than what is left
     /// inside.
-    fn rates(&self, entries: &[String], pus: &CpuSet, _: u64) -> Result<Throughput, SpeedError> {
+    fn measure_throughput(
+        &self,
+        entries: &[String],
+        pus: &CpuSet,
+        _: u64,
+    ) -> Result<Throughput, SpeedError> {
         *self.runs.lock().unwrap() += 1;
         if self.other == Disturbance::Fails {
             let why = "reports 0 units".to_owned();
@@ -76,11 +81,11 @@ impl HelperSpawner for Machine {
         Ok(pus.iter().map(|pu| (pu, witnessed(pu))).collect())
     }
 
-    fn burn(&self, _: &[String], _: PuId) -> Result<Box<dyn Burner>, SpeedError> {
+    fn spawn_burner(&self, _: &[String], _: PuId) -> Result<Box<dyn Burner>, SpeedError> {
         panic!("no burner is asked for")
     }
 
-    fn sentinel(&self, _: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
+    fn spawn_watchdog(&self, _: Cleanup) -> Result<Box<dyn Watchdog>, SpeedError> {
         panic!("no sentinel is asked for")
     }
 }
@@ -90,16 +95,16 @@ impl HelperSpawner for Machine {
 struct Taking(Rc<RefCell<Costs>>, Arc<AtomicU32>);
 
 impl Emulation for Taking {
-    fn turn_to_witness(&self, _: u32) -> Option<u64> {
+    fn calibration_period(&self, _: u32) -> Option<u64> {
         Some(200_000)
     }
 
-    fn take(&mut self, millionths: u32) -> Result<(), SpeedError> {
+    fn steal_share(&mut self, millionths: u32) -> Result<(), SpeedError> {
         self.1.store(millionths, Ordering::Relaxed);
         Ok(())
     }
 
-    fn learn(&mut self, costs: &Costs) -> Result<(), SpeedError> {
+    fn set_costs(&mut self, costs: &Costs) -> Result<(), SpeedError> {
         self.0.borrow_mut().clone_from(costs);
         Ok(())
     }
@@ -112,7 +117,7 @@ impl Emulation for Taking {
         Ok(())
     }
 
-    fn turn(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
+    fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
         Ok(now_ns)
     }
 

@@ -73,12 +73,12 @@ fn quotas_of_all_groups_of_a_machine_count_and_those_of_slices_do_not() {
 #[test]
 fn a_page_has_the_pool_and_the_machines() {
     let set = |list: &str| CpuSet::parse_list(list).unwrap();
-    let pool = Use {
+    let pool = CpuUsage {
         owned: set("4-7"),
         shared: set("2-3"),
         free: set("0-1"),
         twice: set("5"),
-        ..Use::default()
+        ..CpuUsage::default()
     };
     let times = |run_ns, ready_ns| ThreadTimes { run_ns, ready_ns, migrations: None };
     let roles = [

@@ -20,7 +20,7 @@ pub(super) fn presets(keys: &mut Keys, study: &Study) -> Result<BTreeMap<String,
     }
     let Some(table) = keys.take("preset") else { return Ok(all) };
     let ValueKind::Table(entries) = table.what else {
-        return Err(table.not("preset", "a table of presets, such as [preset.evening]"));
+        return Err(table.kind_fault("preset", "a table of presets, such as [preset.evening]"));
     };
     for (name, at, value) in entries {
         if name == QUICK {
@@ -62,7 +62,7 @@ fn preset(name: &str, table: Toml, study: &Study) -> Result<Preset, Fault> {
     }
     if let Some(table) = keys.take("levels") {
         let ValueKind::Table(entries) = table.what else {
-            return Err(table.not("levels", "a table of factors and levels"));
+            return Err(table.kind_fault("levels", "a table of factors and levels"));
         };
         for (name, at, value) in entries {
             let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;

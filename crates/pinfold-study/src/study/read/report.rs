@@ -323,7 +323,7 @@ fn check_axis(name: String, at: usize, study: &Study) -> Result<String, Fault> {
         || futexes
         || figures.any(|figure| figure.labels.iter().any(|path: &String| label_of(path) == name));
     let lines = study.workloads.iter().any(|workload| workload.figures.is_empty());
-    if study.varies(&name) || labelled || lines {
+    if study.is_factor_name(&name) || labelled || lines {
         Ok(name)
     } else {
         Err(super::no_factor(&name, at, study))

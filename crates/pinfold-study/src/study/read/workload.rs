@@ -97,7 +97,7 @@ fn program(keys: &mut Keys, study: &Study, at: usize) -> Result<Program, Fault> 
 
 fn check_braces(word: &str, at: usize, study: &Study) -> Result<(), Fault> {
     template::fill(word, &|name: &str| {
-        let is_known = BUILT_IN.contains(&name) || study.knows(name);
+        let is_known = BUILT_IN.contains(&name) || study.is_known_name(name);
         is_known.then(String::new)
     })
     .map(|_| ())

@@ -198,7 +198,8 @@ fn constraints_that_exclude_everything_or_have_no_value() {
     let few = HostFacts { pus: 0, ..FACTS };
     let error = cells(&from_toml(STUDY).unwrap(), &few, &world.machine).unwrap_err();
     assert_eq!(error.to_string(), "none of the 18 cells can be run here: too few CPUs (18 cells)");
-    let quick = from_toml(STUDY).unwrap().in_form(&Form::from_preset(Some(QUICK))).unwrap();
+    let quick =
+        from_toml(STUDY).unwrap().apply_preset(&PresetSelection::from_preset(Some(QUICK))).unwrap();
     let error = cells(&quick, &few, &world.machine).unwrap_err();
     let text = error.to_string();
     let expected = "line 54, column 1: preset quick: none of the ";

@@ -16,7 +16,7 @@ const HOSTS: [HostFacts; 2] =
     [FACTS, HostFacts { pus: 32, cores: 16, nodes: 4, packages: 4, smt: true, cpufreq: true }];
 
 fn form(text: &str, preset: &str) -> Study {
-    from_toml(text).unwrap().in_form(&Form::from_preset(Some(preset))).unwrap()
+    from_toml(text).unwrap().apply_preset(&PresetSelection::from_preset(Some(preset))).unwrap()
 }
 
 #[test]

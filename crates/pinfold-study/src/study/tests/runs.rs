@@ -60,7 +60,10 @@ fn the_quick_form_shortens_time_limits_and_lengthens_none() {
 
 fn limits(text: &str) -> (Vec<u64>, Vec<u64>) {
     let study = from_toml(&STUDY.replace("[quick]\n", &format!("[quick]\n{text}\n"))).unwrap();
-    (limits_of(&study), limits_of(&study.in_form(&Form::from_preset(Some(QUICK))).unwrap()))
+    (
+        limits_of(&study),
+        limits_of(&study.apply_preset(&PresetSelection::from_preset(Some(QUICK))).unwrap()),
+    )
 }
 
 fn limits_of(study: &Study) -> Vec<u64> {
@@ -330,8 +333,9 @@ fn a_store_keeps_to_its_study_and_its_host() {
     let error = world.create(&other, false).unwrap_err();
     assert!(error.to_string().ends_with("holds the study \"toy\", not \"other\""), "{error}");
     let loaded = Loaded::read(&world.store, run.id()).unwrap();
-    loaded.same_text("toy.toml", STUDY).unwrap();
-    let error = loaded.same_text("toy.toml", &STUDY.replace("seed = 5", "seed = 6")).unwrap_err();
+    loaded.require_same_text("toy.toml", STUDY).unwrap();
+    let error =
+        loaded.require_same_text("toy.toml", &STUDY.replace("seed = 5", "seed = 6")).unwrap_err();
     assert_eq!(
         error.to_string(),
         "toy.toml is not the file that the run started with: line 3 differs"

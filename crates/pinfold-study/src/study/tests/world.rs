@@ -154,7 +154,7 @@ impl World {
         let study = from_toml(toml).unwrap();
         let new = NewStudy {
             study: &study,
-            form: &Form::from_preset(quick.then_some(QUICK)),
+            form: &PresetSelection::from_preset(quick.then_some(QUICK)),
             command: "pinfold study run toy.toml",
             origin: &origin(),
             facts: &FACTS,
@@ -198,8 +198,11 @@ impl World {
 
 impl Machine {
     fn result(&mut self, wanted: TrialRequest<'_>) -> TrialResult {
-        let speed =
-            wanted.cell.acting(wanted.study, &FactorEffect::Speed).and_then(Level::number).unwrap();
+        let speed = wanted
+            .cell
+            .level_with_effect(wanted.study, &FactorEffect::Speed)
+            .and_then(Level::number)
+            .unwrap();
         let is_quota = wanted.cell.level(wanted.study, "method") == Some("quota");
         let noise = 1.0 + (self.generator.unit() - 0.5) * 0.01;
         // A quota that slows too little.
@@ -262,7 +265,7 @@ impl Runner for Machine {
                     finished(index, Ok(result))
                 }
             };
-            if next == Next::Stop {
+            if next == NextStep::Stop {
                 return Ok(());
             }
         }

@@ -66,7 +66,7 @@ fn is_reported(row: &Dropped, finding: &&pinfold_model::Finding) -> bool {
 #[test]
 fn the_full_matrix_drops_no_one() {
     let mut world = World::new(&SEVEN);
-    let full = TuneConfig { budget_s: 800.0, ..racing(Goal::Latency).in_full() };
+    let full = TuneConfig { budget_s: 800.0, ..racing(Goal::Latency).without_race() };
     let report = world.tune(&full).unwrap();
     assert!(report.dropped.is_empty() && report.screening.is_empty());
     assert_eq!((report.ranking.len(), report.design.done), (7, report.design.full));

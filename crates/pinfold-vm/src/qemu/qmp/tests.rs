@@ -191,7 +191,7 @@ fn clean(error: &VmError, what: &str) {
     }
     for text in texts {
         assert!(text.len() < 2000, "{what}: {} bytes", text.len());
-        assert_eq!(pinfold_model::shown::name(&text), text, "{what}");
+        assert_eq!(pinfold_model::escape::name(&text), text, "{what}");
     }
 }
 
@@ -237,7 +237,10 @@ fn lying_answers_are_errors_of_one_clean_line() {
         let mut qmp = server.connect(20 * SECOND).unwrap();
         qmp.set_timeout(20 * SECOND);
         let error = qmp.cpus().map(|cpus| panic!("{what} gives {cpus:?}")).unwrap_err();
-        assert!(!matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
+        assert!(
+            !matches!(error.downcast_driver(), Some(QmpError::NoAnswer { .. })),
+            "{what}: {error}"
+        );
         clean(&error, &what);
     }
 }
@@ -269,7 +272,10 @@ fn endless_and_missing_answers_end_with_the_time() {
         let mut qmp = server.connect(20 * SECOND).unwrap();
         qmp.set_timeout(SHORT);
         let error = qmp.cpus().map(|_| panic!("{what} is an answer")).unwrap_err();
-        assert!(matches!(error.of(), Some(QmpError::NoAnswer { .. })), "{what}: {error}");
+        assert!(
+            matches!(error.downcast_driver(), Some(QmpError::NoAnswer { .. })),
+            "{what}: {error}"
+        );
         clean(&error, what);
     }
 

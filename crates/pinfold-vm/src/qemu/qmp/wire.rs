@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use pinfold_host::{Clock, files, paths, proc_stat};
-use pinfold_model::{Tid, shown};
+use pinfold_model::{Tid, escape};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ impl Wire {
     }
 
     /// The error for a missing answer: the process at the other end may be stopped.
-    pub(super) fn silence(&self, otherwise: QmpError) -> QmpError {
+    pub(super) fn timeout_error(&self, otherwise: QmpError) -> QmpError {
         match self.peer().filter(|pid| {
             let text = files::read_text(&paths::process_stat(*pid)).ok();
             let stat = text.and_then(|text| proc_stat::parse(&text).ok());
@@ -122,7 +122,7 @@ impl Wire {
         sent.map_err(|source| {
             if is_timeout(source.kind()) {
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                self.silence(QmpError::NoAnswer { command: during.to_owned(), seconds })
+                self.timeout_error(QmpError::NoAnswer { command: during.to_owned(), seconds })
             } else {
                 self.fail(source, during)
             }
@@ -258,7 +258,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Message> {
 /// Text from an unknown peer is shown to the user: on one line, without terminal control
 /// characters.
 fn shown_text(value: &Value, key: &str) -> Option<String> {
-    Some(shown::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
+    Some(escape::name(&start_of(&text(value, key)?, SHOWN_OF_ERROR)).into_owned())
 }
 
 fn text(value: &Value, key: &str) -> Option<String> {

@@ -5,20 +5,21 @@ use std::process::ExitStatus;
 use pinfold_config::platforms;
 use pinfold_emulate::Effort;
 use pinfold_host::process;
-use pinfold_model::{Command, CpuSet, Like, Platform};
+use pinfold_model::{Command, CpuSet, Platform, ProfileReference};
 use pinfold_run::emulate::exec::{self, SlowOptions, spawn};
-use pinfold_run::emulate::ipc::{self, Ask};
-use pinfold_run::emulate::like;
+use pinfold_run::emulate::ipc::{self, SupervisorRequest};
+use pinfold_run::emulate::profile_ratio;
 use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, host, inputs};
 
 use crate::cli::RunArgs;
 use crate::cli::emulate::{ExecArgs, LikeArgs, ShellArgs};
-use crate::output::say;
+use crate::output::print_message;
 
 /// Executes a command in a vnode.
 pub fn exec(arguments: &ExecArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let enter = ipc::require(&state, &Ask::Join { vnode: arguments.vnode.clone() })?.enter()?;
+    let enter = ipc::require(&state, &SupervisorRequest::Join { vnode: arguments.vnode.clone() })?
+        .enter()?;
     Err(Failure::from(spawn(&enter, &arguments.command)?.replace_self()))
 }
 
@@ -35,7 +36,7 @@ pub fn shell(arguments: &ShellArgs, state: Option<&str>) -> Result<(), Failure> 
 }
 
 /// Exits with the status of a command.
-pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
+pub fn exit_with_status(status: ExitStatus) -> Result<(), Failure> {
     use std::os::unix::process::ExitStatusExt as _;
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
@@ -52,9 +53,10 @@ pub fn as_it_ended(status: ExitStatus) -> Result<(), Failure> {
 /// The speed of the command line, or that of another machine with its prediction.
 pub fn speed_of(speed: Option<&str>, like: &LikeArgs) -> Result<String, Failure> {
     let Some(file) = &like.like else { return Ok(speed.unwrap_or("100%").to_owned()) };
-    let like = Like { file: file.clone(), kind: like.kind.clone(), own: like.own.clone() };
-    let prediction = like::speed_like(&like, &host::live()?)?;
-    prediction.to_lines().iter().for_each(|line| say(line));
+    let like =
+        ProfileReference { file: file.clone(), kind: like.kind.clone(), own: like.own.clone() };
+    let prediction = profile_ratio::speed_like(&like, &host::live()?)?;
+    prediction.to_lines().iter().for_each(|line| print_message(line));
     Ok(prediction.speed.to_string())
 }
 
@@ -72,7 +74,7 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
     if let Some(period) = &arguments.slow.period {
         words.push_str(&format!(",period={period}"));
     }
-    let vnode = inputs::name_option("--speed", platforms::vnode_from_words(&words))?;
+    let vnode = inputs::name_option("--speed", platforms::parse_vnode_spec(&words))?;
     let share_housekeeping = arguments.slow.share_housekeeping;
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
@@ -82,5 +84,5 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
         ignore_claims: arguments.placement.ignore_claims,
         effort: if arguments.slow.calibrate { Effort::Again } else { Effort::Brief },
     };
-    as_it_ended(exec::run_slow(session, platform, &arguments.command, options)?)
+    exit_with_status(exec::run_slow(session, platform, &arguments.command, options)?)
 }

@@ -11,20 +11,22 @@ use pinfold_model::text::count_noun;
 use pinfold_model::{AttachKind, Command, LoadRow, RecordedLoad};
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::attach::{self, Found};
-use pinfold_run::emulate::ipc::{self, Ask};
+use pinfold_run::emulate::ipc::{self, SupervisorRequest};
 use pinfold_run::emulate::steps::{PlannedPlatform, steps_of};
 use pinfold_run::emulate::supervisor::{PlatformFile, plan_of, start_child, supervise};
-use pinfold_run::{Exit, Failure, HelperProgram, Session, emulate, ended, host, inputs, interrupt};
+use pinfold_run::{
+    Exit, Failure, HelperProgram, Session, emulate, ended_placements, host, inputs, interrupt,
+};
 use serde_json::json;
 
 use crate::cli::SentinelArgs;
 use crate::cli::emulate::{
     AttachArgs, EmulateArgs, EmulateCommand, MethodsArgs, RecordArgs, SetArgs, StatusArgs, UpArgs,
 };
-use crate::output::{self, data, say};
+use crate::output::{self, print_data, print_message};
 use crate::screen;
 
-pub use exec::{as_it_ended, run_slow};
+pub use exec::{exit_with_status, run_slow};
 
 /// Runs a subcommand of `pinfold emulate`.
 pub fn emulate(arguments: &EmulateArgs, state: Option<&str>) -> Result<(), Failure> {
@@ -64,7 +66,7 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
                 })
             })
             .collect();
-        data(&json!({ "format": "pinfold-methods/1", "methods": all }).to_string());
+        print_data(&json!({ "format": "pinfold-methods/1", "methods": all }).to_string());
         return Ok(());
     }
     for info in METHODS {
@@ -72,15 +74,15 @@ fn methods(arguments: &MethodsArgs) -> Result<(), Failure> {
         let refusal = pinfold_emulate::refusal(info.method, &facts);
         let here = if refusal.is_none() { "works here" } else { "does not work here" };
         let what = format!("{here}: {} ({})", info.summary, info.source);
-        data(&screen::label_text(&name, &what));
+        print_data(&screen::label_text(&name, &what));
         if let Some(why) = refusal {
-            data(&screen::label_text("          why     ", &why));
+            print_data(&screen::label_text("          why     ", &why));
         }
-        data(&screen::label_text("          needs   ", info.needs));
-        data(&screen::label_text("          limits  ", info.limits));
+        print_data(&screen::label_text("          needs   ", info.needs));
+        print_data(&screen::label_text("          limits  ", info.limits));
     }
     if let Some(best) = pinfold_emulate::best(&facts) {
-        say(&format!("a vnode without a method uses {best} here"));
+        print_message(&format!("a vnode without a method uses {best} here"));
     }
     Ok(())
 }
@@ -100,9 +102,9 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.dry_run {
         return print_steps(&file, state);
     }
-    ended::clear_up(&host::live()?, state)?;
+    ended_placements::revert_ended(&host::live()?, state)?;
     let state = host::state(state)?;
-    if ipc::ask(&state, &Ask::Status)?.is_some() {
+    if ipc::ask(&state, &SupervisorRequest::Status)?.is_some() {
         return Err(Failure::new(Exit::Input, "a platform is already up").with_hint(format!(
             "end it with `{}`; one file can define all vnodes",
             Command::new("emulate down")
@@ -118,7 +120,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
     // reads the claims again, under the lock.
     let host = host::live()?;
     let plan = plan_of(&file, &host, &file.claims(&host, &state)?)?;
-    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    plan.plan.findings.iter().for_each(|finding| print_message(&finding.to_string()));
     interrupt::check()?;
     output::show(&status::to_text(&start_child(&file, session)?));
     Ok(())
@@ -130,7 +132,7 @@ fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failu
     let claims =
         if file.ignore_claims { Claims::default() } else { claims::of_existing(&host, state)? };
     let plan = plan_of(file, &host, &claims)?;
-    plan.plan.findings.iter().for_each(|finding| say(&finding.to_string()));
+    plan.plan.findings.iter().for_each(|finding| print_message(&finding.to_string()));
     let PlannedPlatform { steps, at_work, cautions } = steps_of(&host, &plan)?;
     for step in &steps {
         output::show(&format!("{}   ({})", step.change, step.reason));
@@ -138,8 +140,8 @@ fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failu
     for (vnode, line) in &at_work {
         output::show(&format!("{line}   (as long as vnode {vnode} is up)"));
     }
-    cautions.iter().for_each(|caution| say(caution));
-    say(&format!("{}; nothing was changed", count_noun(steps.len(), "step")));
+    cautions.iter().for_each(|caution| print_message(caution));
+    print_message(&format!("{}; nothing was changed", count_noun(steps.len(), "step")));
     Ok(())
 }
 
@@ -147,7 +149,7 @@ fn print_steps(file: &PlatformFile<'_>, state: Option<&str>) -> Result<(), Failu
 fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
     // Nothing is looked up without a platform.
-    ipc::require(&state, &Ask::Status)?;
+    ipc::require(&state, &SupervisorRequest::Status)?;
     let host = host::live()?;
     let named = [
         (AttachKind::Container, &arguments.container),
@@ -168,12 +170,13 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
         }
     };
     let Found { what, members, notes } = found;
-    notes.iter().for_each(|note| say(note));
+    notes.iter().for_each(|note| print_message(note));
     let count = members.len();
-    let ask = Ask::Attach { vnode: arguments.vnode.clone(), what: what.clone(), members };
+    let ask =
+        SupervisorRequest::Attach { vnode: arguments.vnode.clone(), what: what.clone(), members };
     ipc::require(&state, &ask)?.expect_empty()?;
     let parts = if count == 1 { String::new() } else { format!(" ({count} groups or processes)") };
-    say(&format!(
+    print_message(&format!(
         "{what}{parts} is part of vnode {} until `{}`",
         arguments.vnode,
         Command::new("emulate down")
@@ -183,7 +186,7 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
 
 fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let ask = Ask::Set {
+    let ask = SupervisorRequest::Set {
         vnode: arguments.vnode.clone(),
         speed: exec::speed_of(arguments.speed.as_deref(), &arguments.like)?,
         pu: arguments.pu,
@@ -193,18 +196,18 @@ fn set(arguments: &SetArgs, state: Option<&str>) -> Result<(), Failure> {
 
 fn show(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let found = ipc::require(&state, &Ask::Status).and_then(|answer| answer.status());
+    let found = ipc::require(&state, &SupervisorRequest::Status).and_then(|answer| answer.status());
     let status = match found {
         Ok(status) => status,
         Err(failure) => {
             if arguments.json {
-                data(&emulate::status::none(&failure.message).to_string());
+                print_data(&emulate::status::none(&failure.message).to_string());
             }
             return Err(failure);
         }
     };
     if arguments.json {
-        data(&status.to_string())
+        print_data(&status.to_string())
     } else {
         output::show(&status::to_text(&status))
     }
@@ -247,7 +250,7 @@ fn ns(seconds: u32) -> u64 {
 }
 
 fn forget(state: Option<&str>) -> Result<(), Failure> {
-    say(if emulate::stored_costs::forget(&host::state(state)?)? {
+    print_message(if emulate::stored_costs::forget(&host::state(state)?)? {
         "removed the measured costs; the next start measures them again"
     } else {
         "there are no stored measured costs"
@@ -257,8 +260,8 @@ fn forget(state: Option<&str>) -> Result<(), Failure> {
 
 fn down(state: Option<&str>) -> Result<(), Failure> {
     let state = host::state(state)?;
-    let reported = ipc::require(&state, &Ask::Down)?.down()?;
-    say(&format!("the platform is down: {reported}"));
+    let reported = ipc::require(&state, &SupervisorRequest::Down)?.down()?;
+    print_message(&format!("the platform is down: {reported}"));
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use pinfold_run::{Failure, host};
 use serde_json::{Value, json};
 
 use crate::cli::emulate::VerifyArgs;
-use crate::output::{data, say, show};
+use crate::output::{print_data, print_message, show};
 use crate::screen;
 
 /// Measures and prints.
@@ -14,10 +14,10 @@ pub fn verify(arguments: &VerifyArgs, state: Option<&str>) -> Result<(), Failure
     let effort = Effort { repetitions, is_quick: arguments.quick };
     let found = verify::verify(&host::state(state)?, &arguments.vnode, effort)?;
     if arguments.json {
-        data(&to_json(&found).to_string());
+        print_data(&to_json(&found).to_string());
     } else {
         show(&to_text(found.requested_speed(), &found.rows));
-        found.remarks(repetitions).iter().for_each(|remark| say(remark));
+        found.remarks(repetitions).iter().for_each(|remark| print_message(remark));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use pinfold_host::Address;
 use pinfold_report::format;
 use serde_json::{Value, json};
 
-use crate::cli::exits::ExitsHow;
+use crate::cli::exits::ExitObservationArgs;
 use crate::{output, screen};
 use pinfold_exits::expected::Expected;
 use pinfold_run::exits::Answer;
@@ -14,7 +14,7 @@ use pinfold_run::exits::Answer;
 const ADDRESSES: usize = 5;
 
 /// The answer as text.
-pub fn table(answer: &Answer, how: &ExitsHow) -> String {
+pub fn table(answer: &Answer, how: &ExitObservationArgs) -> String {
     let table = &answer.table;
     let level = table.level;
     let mut text = format!(

@@ -1,7 +1,7 @@
 //! Tables of observations.
 
 use pinfold_host::FutexKind;
-use pinfold_model::{Unit, shown};
+use pinfold_model::{Unit, escape};
 use pinfold_probe::counters::{Counters, Outcome, Quantity, RoleCounters, Source};
 use pinfold_probe::histogram::PERCENTILES;
 use pinfold_probe::locks::{CallSites, FramePointers, Locks, kind_name};
@@ -65,7 +65,7 @@ pub fn sched(found: &SchedLatency) -> String {
         text.push_str(&format!(
             "quota: {} was stopped in {} of its periods, for {} in all: these waits are not because \
              of other tasks\n",
-            shown::harmless(group),
+            escape::escape_text(group),
             format::count(stopped.periods),
             time(stopped.ns)
         ));

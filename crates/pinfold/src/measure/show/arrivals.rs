@@ -41,8 +41,8 @@ fn cells(arrivals: &RandomArrival, observed_ns: u64) -> Vec<String> {
     let share = |share: f64| {
         if share < floor { format!("< {}", format::percent(floor)) } else { format::percent(share) }
     };
-    let mut cells = vec![share(arrivals.taken_share())];
-    cells.extend(WAITS.iter().map(|(wait, _)| share(arrivals.beyond(*wait))));
+    let mut cells = vec![share(arrivals.wait_probability())];
+    cells.extend(WAITS.iter().map(|(wait, _)| share(arrivals.exceedance_probability(*wait))));
     cells.push(if arrivals.max_ns() > 0.0 {
         format::value(arrivals.mean_ns(), Unit::Nanoseconds)
     } else {

@@ -89,7 +89,7 @@ pub fn comparison(sides: &ComparedSides, found: &Comparison) -> String {
         )
     });
     let [first, second] = &sides.stolen;
-    if first.is_worth_telling() || second.is_worth_telling() {
+    if first.is_reportable() || second.is_reportable() {
         text.push_str(&format!("stolen time: first {first}; second {second}; {KEPT}\n"));
     }
     for line in found.unmatched.iter().chain(&sides.remarks) {

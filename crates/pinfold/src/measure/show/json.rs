@@ -4,7 +4,7 @@ use pinfold_model::Family;
 use pinfold_probe::registry::Probe;
 use pinfold_run::{Exit, Failure};
 use pinfold_stats::{Capacity, RandomArrival, SteadyState};
-use pinfold_study::measured::{Measurement, Stolen, to_json};
+use pinfold_study::measured::{Measurement, StealTime, to_json};
 use serde_json::{Value, json};
 
 use super::{Pooled, direction, pool_figures, tail};
@@ -18,7 +18,7 @@ pub fn json(measurement: &Measurement, probe: &Probe) -> Result<String, Failure>
         "format": "pinfold-measured/1",
         "what": probe.what,
         "summary": summary,
-        "stolen": steal_value(&Stolen::from_blocks(&measurement.blocks)),
+        "stolen": steal_value(&StealTime::from_blocks(&measurement.blocks)),
         "measurement": saved,
     })
     .to_string())
@@ -29,7 +29,7 @@ fn wrong(error: &dyn std::error::Error) -> Failure {
 }
 
 /// Steal time; null if no block has it.
-pub fn steal_value(of: &Stolen) -> Value {
+pub fn steal_value(of: &StealTime) -> Value {
     json!({
         "ticks": (of.unknown < of.blocks).then_some(of.ticks),
         "contaminated_blocks": of.contaminated,
@@ -57,7 +57,7 @@ fn one(pooled: &Pooled) -> Value {
                 "best": found.map(|one| one.best),
                 "p10": found.map(|one| one.p10),
                 "median": found.map(|one| one.median),
-                "left_out": found.map(|one| one.left_out()),
+                "left_out": found.map(|one| one.excluded_share()),
                 "contended": found.map(|one| one.is_contended()),
                 "steady": match pooled.steadiness {
                     SteadyState::From(_) => Some(true),
@@ -78,7 +78,7 @@ fn one(pooled: &Pooled) -> Value {
                         // Without samples nothing was counted.
                         "count": (one.samples > 0).then_some(one.count),
                         "share_at_most": one.upper_bound,
-                        "arrivals_share": arrivals.as_ref().map(|all| all.beyond(one.limit_ns)),
+                        "arrivals_share": arrivals.as_ref().map(|all| all.exceedance_probability(one.limit_ns)),
                     })
                 })
                 .collect();

@@ -36,7 +36,7 @@ impl Wakeups {
     }
 
     /// Merges two blocks.
-    pub fn and(self, other: Self) -> Self {
+    pub fn merge_blocks(self, other: Self) -> Self {
         match (self, other) {
             (Self::Apart { mut woken, skipped }, Self::Apart { woken: more, skipped: others }) => {
                 woken.extend(more);

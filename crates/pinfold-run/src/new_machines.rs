@@ -1,0 +1,194 @@
+//! Machines that users start by hand, placed once by the file of domains: `watch --domains`.
+//!
+//! The kernel reports no start of a process to an unprivileged reader of `/proc`, so the processes
+//! are read every second. Domains of libvirt are left to its hook. A machine that has or had a
+//! placement is left as it is: what its owner applied or undid wins.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pinfold_apply::Journals;
+use pinfold_config::domains::DomainSettings;
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_model::TaskId;
+use pinfold_vm::hypervisors::{self, VmProcess};
+use pinfold_vm::{DiscoveredVm, threads};
+
+use crate::apply_session::{self, OnStop, Placement};
+use crate::domains::{self, KnownMachine};
+use crate::helper_program::Session;
+use crate::message::say;
+use crate::start_lock::StartLock;
+use crate::start_plan::{self, HostNow, Source, Started};
+use crate::target::to_target;
+use crate::{Exit, Failure, claims, end_waiter, inputs};
+
+/// Interval of reading the processes.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// Longest wait for another start; the next attempt follows after [`PAUSE_NS`].
+const TIMEOUT_NS: u64 = 500_000_000;
+/// Number of attempts: the threads of a machine exist a little later than its process.
+const ATTEMPTS: u32 = 10;
+const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
+/// The name that libvirt gives the monitor of each of its machines.
+const LIBVIRT_MONITOR: &str = "charmonitor";
+
+/// The machines that were found so far.
+pub struct NewMachines<'a> {
+    /// Path of the file.
+    path: &'a str,
+    /// Those that need no further attempt.
+    settled: BTreeSet<TaskId>,
+    attempts: BTreeMap<TaskId, u32>,
+    next_ns: u64,
+}
+
+impl<'a> NewMachines<'a> {
+    /// Places machines by the file at a path.
+    #[must_use]
+    pub fn new(path: &'a str) -> Self {
+        Self { path, settled: BTreeSet::new(), attempts: BTreeMap::new(), next_ns: 0 }
+    }
+
+    /// Time of the next check.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// Places the machines that were started since the last check. Failures are reported.
+    ///
+    /// # Errors
+    /// [`Failure`] if the processes or the journals cannot be listed.
+    pub fn check(
+        &mut self,
+        host: &LiveHost,
+        session: Session<'_>,
+        journals: &Journals<'_>,
+    ) -> Result<(), Failure> {
+        let now = SystemClock.now_ns();
+        if now < self.next_ns {
+            return Ok(());
+        }
+        self.next_ns = now.saturating_add(PAUSE_NS);
+        let mut there = BTreeSet::new();
+        for machine in hypervisors::list_vm_processes(host)? {
+            let Some(stat) = proc_stat::read(host, machine.pid)? else { continue };
+            let task = stat.task();
+            there.insert(task);
+            if !self.settled.contains(&task)
+                && self.is_settled(host, session, journals, &machine)?
+            {
+                self.settled.insert(task);
+            }
+        }
+        self.settled.retain(|task| there.contains(task));
+        self.attempts.retain(|task, _| there.contains(task));
+        Ok(())
+    }
+
+    /// True if the machine needs no further attempt.
+    fn is_settled(
+        &mut self,
+        host: &LiveHost,
+        session: Session<'_>,
+        journals: &Journals<'_>,
+        machine: &VmProcess,
+    ) -> Result<bool, Failure> {
+        let Some(stat) = proc_stat::read(host, machine.pid)? else { return Ok(true) };
+        let task = stat.task();
+        if is_of_libvirt(host, machine) || was_placed(journals, task)? {
+            return Ok(true);
+        }
+        let name = machine.name_or_pid();
+        let named = KnownMachine { name: &name, uuid: "", xml: None };
+        let asked = domains::domain_request(named, self.path, domains::read(self.path));
+        let attempts = self.attempts.entry(task).or_default();
+        *attempts += 1;
+        if *attempts == 1 {
+            asked.findings.iter().for_each(|finding| say(&finding.to_string()));
+        }
+        let Some(settings) = asked.settings else { return Ok(true) };
+        let newcomer = Newcomer { machine, name: &name, settings: &settings };
+        match place(host, session, journals, &newcomer) {
+            Ok(()) => {
+                say(&format!("{name} (process {}) was placed: {}", task.tid, asked.origin));
+                Ok(true)
+            }
+            Err(failure) if *attempts >= ATTEMPTS => {
+                say(&format!("{name} (process {}) was not placed: {failure}", task.tid));
+                Ok(true)
+            }
+            Err(_) => Ok(false),
+        }
+    }
+}
+
+/// A machine that is to be placed, and what people wrote for its name.
+struct Newcomer<'m> {
+    machine: &'m VmProcess,
+    name: &'m str,
+    settings: &'m DomainSettings,
+}
+
+fn place(
+    host: &LiveHost,
+    session: Session<'_>,
+    journals: &Journals<'_>,
+    newcomer: &Newcomer<'_>,
+) -> Result<(), Failure> {
+    let Newcomer { machine, name, settings } = *newcomer;
+    let found = find(host, machine)?;
+    let expected = machine.spec.vcpus.unwrap_or(1);
+    if found.vcpus < expected {
+        let text = format!("{} of {expected} vCPUs have a thread", found.vcpus);
+        return Err(Failure::new(Exit::Vm, text));
+    }
+    let topology = inputs::topology(host, None)?;
+    let Some(starting) = StartLock::wait_at_most(session.state, TIMEOUT_NS)? else {
+        return Err(Failure::new(Exit::Host, "another process is starting a placement"));
+    };
+    let claims = claims::read(host, Some(journals))?;
+    let claims = claims.without_machine(host, found.pid, name);
+    let now = HostNow { host, topology: &topology, claims: &claims };
+    let source = Source::CommandLine(&machine.spec);
+    let started = Started { name, found: &found, source };
+    let (mut plan, findings) = start_plan::plan(&started, settings, &now)?;
+    name.clone_into(&mut plan.vnodes[0].name);
+    if pinfold_plan::has_pins(&plan) {
+        found.require_own_threads()?;
+    }
+    for finding in findings.iter().chain(&plan.findings) {
+        say(&finding.to_string());
+    }
+    let target = to_target(&found);
+    let placement = Placement { plan: &plan, target: &target };
+    let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::TakeBack)?;
+    drop(starting);
+    apply_session::report(&applied);
+    end_waiter::start(session.program, journals, &plan, &journal);
+    Ok(())
+}
+
+/// The threads of a machine, by their names, or by its monitor if they have none.
+fn find(host: &LiveHost, machine: &VmProcess) -> Result<DiscoveredVm, Failure> {
+    let found = threads::discover(host, machine.pid, None)?;
+    let Some(socket) = &machine.socket else { return Ok(found) };
+    if found.vcpus >= machine.spec.vcpus.unwrap_or(1) {
+        return Ok(found);
+    }
+    let mut monitor = machine.hypervisor.connect(socket, MONITOR_TIMEOUT_NS)?;
+    Ok(threads::find(host, &mut *monitor)?)
+}
+
+fn is_of_libvirt(host: &LiveHost, machine: &VmProcess) -> bool {
+    // One that cannot be read is not placed either.
+    host.read_text(&paths::process_cmdline(machine.pid))
+        .map_or(true, |words| words.contains(LIBVIRT_MONITOR))
+}
+
+/// True if a machine has or had a placement.
+fn was_placed(journals: &Journals<'_>, task: TaskId) -> Result<bool, Failure> {
+    let all = journals.list()?;
+    let mut records = all.iter().filter_map(|summary| summary.record.as_ref().ok()?.as_ref());
+    Ok(records.any(|record| record.header.vm == task))
+}
