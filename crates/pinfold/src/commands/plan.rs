@@ -20,11 +20,7 @@ use crate::{output, screen};
 /// Prints the plan in the requested format.
 pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     if arguments.list {
-        output::print_data(&if arguments.json {
-            json!(StrategyList::new()).to_string()
-        } else {
-            list()
-        });
+        print_strategies(arguments.json);
         return Ok(());
     }
     if let Some(files) = &arguments.check {
@@ -84,6 +80,12 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     }
     show(arguments, &plan, &topology);
     Ok(())
+}
+
+/// Prints the strategies as text or JSON.
+fn print_strategies(json: bool) {
+    let list = if json { json!(StrategyList::new()).to_string() } else { list() };
+    output::print_data(&list);
 }
 
 /// Prints the plan as JSON, with its reasons, or as an outline.
