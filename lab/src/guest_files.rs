@@ -95,7 +95,7 @@ impl GuestFiles {
     /// The same files, with systemd as init.
     ///
     /// # Errors
-    /// As [`Cargo::load`].
+    /// As [`GuestFiles::load`].
     pub(crate) fn with_systemd(&self) -> Result<Self, LabError> {
         let mut cargo = self.clone();
         cargo.init = systemd::COMMAND_LINE;
@@ -110,10 +110,10 @@ impl GuestFiles {
         Ok(cargo)
     }
 
-    /// As [`Cargo::with_systemd`], with Pinfold as a package that is not installed.
+    /// As [`GuestFiles::with_systemd`], with Pinfold as a package that is not installed.
     ///
     /// # Errors
-    /// As [`Cargo::load`].
+    /// As [`GuestFiles::load`].
     pub(crate) fn with_package(&self) -> Result<Self, LabError> {
         if !files::exists(MADE) {
             let hint = "make it: cargo xtask dist".to_owned();
@@ -130,10 +130,10 @@ impl GuestFiles {
         Ok(cargo)
     }
 
-    /// As [`Cargo::with_systemd`], with `/etc` and `/var/lib` on a new disk at `image`.
+    /// As [`GuestFiles::with_systemd`], with `/etc` and `/var/lib` on a new disk at `image`.
     ///
     /// # Errors
-    /// As [`Cargo::load`].
+    /// As [`GuestFiles::load`].
     pub(crate) fn with_disk(&self, image: &str) -> Result<Self, LabError> {
         let mut cargo = self.with_systemd()?;
         match image.rsplit_once('/') {
@@ -157,7 +157,7 @@ impl GuestFiles {
     /// cache, because there is no apt in a host under test.
     ///
     /// # Errors
-    /// As [`Cargo::load`].
+    /// As [`GuestFiles::load`].
     pub(crate) fn with_guests(&self) -> Result<Self, LabError> {
         let mut cargo = self.clone();
         let kernel = fetch_kernel(&files::cache_dir()?, &flavour_of(self.isa()), DEMO_MODULES)?;

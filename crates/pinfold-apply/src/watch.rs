@@ -157,12 +157,12 @@ pub enum WatchEvent {
     Ended,
 }
 
-/// Result of a [glance](Watcher::glance).
+/// Result of a [glance](Watcher::quick_check).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuickCheck {
     /// No change within the checked [`Extent`].
     Quiet,
-    /// A change: call [`Watcher::put_right`], which reads all threads.
+    /// A change: call [`Watcher::repair_drift`], which reads all threads.
     Look,
     /// The machine has ended; watching stops. Returned once.
     Ended,
@@ -311,7 +311,7 @@ impl Watcher {
     }
 
     /// True if a later query may give a new thread another role, because its name is set shortly
-    /// after its creation. The caller then calls [`Watcher::put_right`] again soon.
+    /// after its creation. The caller then calls [`Watcher::repair_drift`] again soon.
     #[must_use]
     pub fn has_questions(&self) -> bool {
         self.questions.values().any(|asked| *asked < MAX_QUESTIONS)

@@ -55,7 +55,7 @@ pub trait Scheduler: Sync {
     /// Submits a batch job and returns its id.
     ///
     /// # Errors
-    /// [`Failure`] if it is not accepted; [`Scheduler::not_taken`] says whether to try again.
+    /// [`Failure`] if it is not accepted; [`Scheduler::classify_rejection`] says whether to try again.
     fn submit(&self, request: &JobRequest, batch: &BatchJob<'_>) -> Result<u64, Failure>;
 
     /// The tasks with this name that it knows.

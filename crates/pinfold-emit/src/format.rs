@@ -44,7 +44,7 @@ impl Format {
     /// The text of a plan. The QEMU command is the one that the script of `qemu` starts.
     ///
     /// # Errors
-    /// [`NotSingle`] if the text is about one vnode and the plan has several or none.
+    /// [`NotSingleVnode`] if the text is about one vnode and the plan has several or none.
     pub fn text(
         &self,
         plan: &Plan,

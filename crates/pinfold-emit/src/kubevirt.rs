@@ -28,7 +28,7 @@ pub(super) const FORMAT: Format = Format {
 /// YAML for `spec.template` of a `VirtualMachine`, with comments on what it cannot express.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn kubevirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     if let Some(text) = common::process_group_text(vnode, "KubeVirt") {

@@ -53,7 +53,7 @@ pub(super) const FORMAT: Format = Format {
 /// ```
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn libvirt(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     let mut xml = Xml::default();

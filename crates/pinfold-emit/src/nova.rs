@@ -28,7 +28,7 @@ pub(super) const FORMAT: Format = Format {
 /// Commands for the flavor `$1`, and the lines for `nova.conf` in comments.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn nova(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     if let Some(text) = common::process_group_text(vnode, "Nova") {

@@ -31,7 +31,7 @@ pub(super) const FORMAT: Format = Format {
 /// Commands and hookscript in one script for the Proxmox host: `sh THIS VMID`.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn proxmox(plan: &Plan, topology: &Topology) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     if let Some(text) = common::process_group_text(vnode, "Proxmox") {

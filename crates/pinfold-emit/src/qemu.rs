@@ -48,7 +48,7 @@ pub(super) const FORMAT: Format = Format {
 /// otherwise its arguments are added to the command.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn qemu(
     plan: &Plan,
     topology: &Topology,

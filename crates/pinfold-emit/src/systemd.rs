@@ -28,7 +28,7 @@ pub(super) const FORMAT: Format = Format {
 /// The files, one after the other, each after a line `# FILE: PATH`.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn systemd(plan: &Plan) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     let name = plain_name(vnode);

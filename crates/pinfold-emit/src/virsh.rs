@@ -30,7 +30,7 @@ pub(super) const FORMAT: Format = Format {
 /// A shell script of `virsh` commands that pin the domain `vnode.name` as planned.
 ///
 /// # Errors
-/// [`NotSingle`] if the plan does not place exactly one vnode.
+/// [`NotSingleVnode`] if the plan does not place exactly one vnode.
 pub fn virsh(plan: &Plan) -> Result<String, NotSingleVnode> {
     let vnode = plan.single_vnode()?;
     if let Some(text) = common::process_group_text(vnode, "virsh") {

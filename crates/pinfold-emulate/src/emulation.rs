@@ -85,7 +85,7 @@ pub trait Emulation {
     }
 
     /// Takes this share of all cores from now on, without correction for the overhead. Only for
-    /// shares for which [`Emulation::turn_to_witness`] returns a period.
+    /// shares for which [`Emulation::calibration_period`] returns a period.
     ///
     /// # Errors
     /// [`SpeedError::Host`].

@@ -117,7 +117,7 @@ pub trait HelperSpawner: Sync {
         let _unused = message;
     }
 
-    /// Starts the same as [`HelperSpawner::rates`] in the background, with lower priority than
+    /// Starts the same as [`HelperSpawner::measure_throughput`] in the background, with lower priority than
     /// every other task. `None` if costs are not measured while vnodes run.
     ///
     /// # Errors

@@ -315,7 +315,7 @@ impl Plan {
     /// The vnode of a plan that places exactly one.
     ///
     /// # Errors
-    /// [`NotSingle`] with the names of the placed vnodes.
+    /// [`NotSingleVnode`] with the names of the placed vnodes.
     pub fn single_vnode(&self) -> Result<&VnodePlan, NotSingleVnode> {
         match self.vnodes.as_slice() {
             [only] => Ok(only),

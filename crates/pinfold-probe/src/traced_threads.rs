@@ -104,7 +104,7 @@ impl TracedThreads {
         Ok(others)
     }
 
-    /// The threads of the list and these [`Watched::others`], with their roles.
+    /// The threads of the list and these [`TracedThreads::others`], with their roles.
     pub(crate) fn with_others(&self, others: &[(Tid, Tid)]) -> impl Iterator<Item = (Tid, Role)> {
         let others = others.iter().map(|(process, tid)| (*tid, self.role_of_others(*process)));
         self.threads.iter().map(|(task, role)| (task.tid, role.clone())).chain(others)

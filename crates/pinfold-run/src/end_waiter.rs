@@ -1,7 +1,7 @@
 //! A placement ends with its machine also if no command of Pinfold runs at that time.
 //!
 //! `apply` without `--watch` and the libvirt hook leave a process that waits for the end of the
-//! machine, and then reverts the placement as [`ended`] does. It has a session of its own, no
+//! machine, and then reverts the placement as [`ended_placements`] does. It has a session of its own, no
 //! terminal, and no descriptor of its caller. Before that end it holds no lock and sleeps: the
 //! kernel wakes it when the machine ends (pidfd) or when the journal is written (inotify). If the
 //! placement is undone before, it ends. It has no state: if it is killed, the next command reverts

@@ -30,7 +30,7 @@ pub fn revert_ended(live: &LiveHost, state: Option<&str>) -> Result<(), Failure>
 /// The same for the placements in these journals.
 ///
 /// # Errors
-/// As [`clear_up`].
+/// As [`revert_ended`].
 pub fn clear_up_in(live: &LiveHost, journals: &Journals<'_>) -> Result<(), Failure> {
     for summary in journals.list()? {
         let Ok(Some(record)) = &summary.record else { continue };

@@ -57,7 +57,7 @@ pub(crate) enum Helper<'a> {
         /// The command.
         command: &'a [String],
     },
-    /// Releases a vnode when the heartbeats end: [`crate::emulate::helpers::sentinel`].
+    /// Releases a vnode when the heartbeats end: [`crate::emulate::helpers::spawn_watchdog`].
     Sentinel(&'a Cleanup),
     /// The supervisor of a platform: [`crate::emulate::supervisor::supervise`].
     Supervisor {

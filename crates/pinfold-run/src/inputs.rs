@@ -243,7 +243,7 @@ pub fn fitting(
 /// warning and never prevent a placement.
 ///
 /// # Errors
-/// Those of `plan`, and of [`set_knobs`], without the claims.
+/// Those of `plan`, and of [`set_tunables`], without the claims.
 pub fn plan_with_tunables(
     claims: &Claims,
     knobs: &[String],

@@ -10,19 +10,19 @@
 //!   [`running_layout`]: its placement, for the checks.
 //! - [`inputs`], [`plans`], [`host`]: plans, requests and lists of CPUs, checked against this host.
 //! - [`claims`]: which CPUs of this host belong to which placement or platform.
-//! - [`candidates`]: what an argument may be on this host, for completions.
+//! - [`completions`]: what an argument may be on this host, for completions.
 //! - [`status`], [`undo`], [`leftovers`]: compares and reverts placements, and removes what killed processes left.
 //! - [`machine_run`]: starts a machine under a plan; [`ready`]: when its guest has booted.
 //! - [`gate`]: any command, placed like a machine; [`libvirt_hook`]: domains as libvirt starts them.
 //! - [`profile`], [`jobs`], [`noise`]: the tunables of a profile, several commands at once, and how quiet
 //!   their CPUs were.
-//! - [`domains`], [`start_plan`], [`newcomers`]: what is asked for a machine that is planned at its start, and its
+//! - [`domains`], [`start_plan`], [`new_machines`]: what is asked for a machine that is planned at its start, and its
 //!   plan.
 //! - [`exits`]: the VM exits of a machine; [`tune_page`]: the report of a tuning run.
 //! - [`emulate`]: platforms of slowed virtual nodes.
 //! - [`guest`], [`tune`], [`study`], [`measure`]: the runners of experiments.
 //! - [`interrupt`]: the request to stop, as a flag.
-//! - [`ended`], [`end_waiter`]: placements end with their machines.
+//! - [`ended_placements`], [`end_waiter`]: placements end with their machines.
 //! - [`HelperProgram`]: the program that runs as watchdog, waiter, gate, supervisor or micro-guest.
 //!
 //! The stages do not know each other; this crate knows them all, and no command line. It prints

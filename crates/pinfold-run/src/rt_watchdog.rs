@@ -79,7 +79,7 @@ impl RtWatchdog {
         Ok(Some(guard))
     }
 
-    /// A watchdog that starts after the end of another Pinfold process: see [`Guard::take_over`].
+    /// A watchdog that starts after the end of another Pinfold process: see [`RtWatchdog::take_over`].
     pub fn after(
         other: TaskId,
         supervision: Supervision<'_, '_>,

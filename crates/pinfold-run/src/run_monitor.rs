@@ -3,7 +3,7 @@
 //! The kernel wakes the monitor when a thread of the machine creates another one or exits. Only if
 //! it may not receive these events, it polls every [`TICK_NS`]. It checks again shortly after an
 //! event, and queries a thread without a role again, because threads get their names after their
-//! creation. [`Rounds`] schedules the checks.
+//! creation. [`CheckSchedule`] schedules the checks.
 
 use std::collections::BTreeSet;
 
@@ -46,9 +46,9 @@ pub struct CheckSchedule {
 /// The check that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DueCheck {
-    /// A full check of all threads: [`Watcher::put_right`].
+    /// A full check of all threads: [`Watcher::repair_drift`].
     Look,
-    /// A quick check: [`Watcher::glance`], and a full one if it finds changes.
+    /// A quick check: [`Watcher::quick_check`], and a full one if it finds changes.
     Glance(Extent),
 }
 

@@ -8,7 +8,7 @@
 //!
 //! A capacity is compared by its best window and its median. A tail is compared by its median, its
 //! 99.9 % quantile (from 10,000 samples on) and its largest sample. Scheduling stalls are compared
-//! as arrivals see them ([`Aspect`]). All rows are one family of tests (Holm). There is no verdict
+//! as arrivals see them ([`ComparedStatistic`]). All rows are one family of tests (Holm). There is no verdict
 //! for a contended machine, or without a steady state, or on a largest sample if one side was
 //! observed for longer.
 

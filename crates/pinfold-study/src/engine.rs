@@ -1,7 +1,7 @@
 //! The common engine: runs the starts of a block in sequence, and saves each trial when it ends.
 //!
 //! It is independent of studies and candidates: what a start is, what it measures and where the
-//! result is stored is defined by a [`Work`]. The work of a study is in [`crate::study`], that of a
+//! result is stored is defined by a [`RunKind`]. The work of a study is in [`crate::study`], that of a
 //! race of placements in [`crate::tune`]; they also choose the next block. The engine does what
 //! both have in common: it skips what the store has already; it runs a failed trial once more in a
 //! new start, then records it as failed; it does not record a failure that coincides with the stop

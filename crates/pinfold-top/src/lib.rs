@@ -1,7 +1,7 @@
 //! How long the threads of virtual machines wait for a CPU now, and because of which task.
 //!
 //! [`Sampler`] reads the kernel's statistics of each thread through descriptors that stay open
-//! ([`pinfold_host::KeptFile`]); [`Snapshot`] is what it found in one interval. A record is one
+//! ([`pinfold_host::OpenKernelFile`]); [`Snapshot`] is what it found in one interval. A record is one
 //! snapshot in JSON per line ([`Replay`] reads it).
 //!
 //! The kernel adds the time that a thread waited when the wait ends (`schedstat`, field 2), so a

@@ -242,7 +242,7 @@ pub trait Monitor: Any + Send {
     /// The vCPUs, by ascending index.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn cpus(&mut self) -> Result<Vec<VcpuInfo>, VmError> {
         Ok(self.query_vm(&mut || {})?.cpus)
     }
@@ -250,7 +250,7 @@ pub trait Monitor: Any + Send {
     /// The iothreads in the hypervisor's order.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn iothreads(&mut self) -> Result<Vec<IothreadInfo>, VmError> {
         Ok(self.query_vm(&mut || {})?.iothreads)
     }
@@ -258,32 +258,32 @@ pub trait Monitor: Any + Send {
     /// The machine's name, if it has one.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn name(&mut self) -> Result<Option<String>, VmError>;
 
     /// Whether the guest runs.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn status(&mut self) -> Result<RunState, VmError>;
 
     /// The hypervisor's version.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn version(&mut self) -> Result<Version, VmError>;
 
     /// True if KVM runs the guest.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn kvm_enabled(&mut self) -> Result<bool, VmError>;
 
     /// KVM's counters of each vCPU in the form of QEMU's `query-stats`; `None` if the hypervisor
     /// does not report them.
     ///
     /// # Errors
-    /// As [`Monitor::vm`].
+    /// As [`Monitor::query_vm`].
     fn kvm_statistics(&mut self) -> Result<Option<Value>, VmError> {
         Ok(None)
     }

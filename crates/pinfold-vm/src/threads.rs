@@ -380,7 +380,7 @@ type ReadThreads<'l, T> = dyn FnMut() -> Result<ThreadReading<T>, VmError> + 'l;
 /// The last reading.
 struct StableReading<T> {
     value: T,
-    /// See [`Found::roll`].
+    /// See [`DiscoveredVm::roll`].
     roll: Option<ThreadList>,
     /// False if the list still changed after [`ROUNDS`].
     settled: bool,

@@ -2,7 +2,7 @@
 //!
 //! A closed pipe (`pinfold topo | head`) is not an error.
 //!
-//! Names of guests, threads and files come from outside: see [`pinfold_model::shown`].
+//! Names of guests, threads and files come from outside: see [`pinfold_model::escape`].
 
 use std::io::{self, IsTerminal, Write};
 

@@ -7,7 +7,7 @@
 //! which makes a kill fast, and also stops it between system calls.
 //!
 //! When SMT is switched, the kernel patches its own code, which sometimes fails under TCG
-//! ([`Guest::was_upset`]): hundreds of kills take several boots, each of which continues where the
+//! ([`Guest::has_int3_panic`]): hundreds of kills take several boots, each of which continues where the
 //! last one ended.
 
 use std::collections::BTreeMap;

@@ -479,7 +479,7 @@ impl Lab {
         }
     }
 
-    /// A case with its own boot. If TCG caused a kernel failure ([`Guest::was_upset`]), it is tried
+    /// A case with its own boot. If TCG caused a kernel failure ([`Guest::has_int3_panic`]), it is tried
     /// once more, and that is reported.
     fn run_case(
         &self,

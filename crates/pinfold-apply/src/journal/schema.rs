@@ -10,7 +10,7 @@
 //! {"end":{"unix_s":1770000000,"why":"undone"}}
 //! ```
 //!
-//! Changes and undos are serialised as in [`pinfold_model::serial`]: bytes are text where they are
+//! Changes and undos are serialised as in [`pinfold_model::serde_formats`]: bytes are text where they are
 //! printable, else base 16. Unknown keys are errors: a journal is executed, and a partly understood
 //! one must not be. Keys that earlier versions lack are optional:
 //! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4), `pins`

@@ -38,7 +38,7 @@ pub struct InvalidArgument {
 /// Checks the name of a partition.
 ///
 /// # Errors
-/// [`BadWord`] if it is invalid.
+/// [`InvalidArgument`] if it is invalid.
 pub fn partition(word: &str) -> Result<(), InvalidArgument> {
     if !word.is_empty()
         && !word.starts_with('-')
@@ -58,7 +58,7 @@ pub fn partition(word: &str) -> Result<(), InvalidArgument> {
 /// so on with minutes and seconds.
 ///
 /// # Errors
-/// [`BadWord`] for another form.
+/// [`InvalidArgument`] for another form.
 pub fn check_time_limit(word: &str) -> Result<(), InvalidArgument> {
     let fine = match word.split_once('-') {
         Some((days, rest)) => numbers(days, 1) && numbers(rest, 3),
@@ -86,7 +86,7 @@ fn numbers(text: &str, most: usize) -> bool {
 /// Parses `--nodes`: a number (of nodes at a time), or a list of names.
 ///
 /// # Errors
-/// [`BadWord`] for 0 and for an invalid list.
+/// [`InvalidArgument`] for 0 and for an invalid list.
 pub fn nodes(word: &str) -> Result<NodeSelection, InvalidArgument> {
     let wrong = |why| InvalidArgument { option: "--nodes", word: word.to_owned(), why };
     if word.bytes().all(|byte| byte.is_ascii_digit()) && !word.is_empty() {

@@ -232,7 +232,7 @@ pub(crate) fn check_memory(topology: &Topology, vnodes: &[VnodePlan]) -> Result<
     Ok(())
 }
 
-/// The subject of [`left_for_the_host`].
+/// The subject of [`check_host_memory`].
 pub(crate) const HOST_MEMORY: &str = "host memory";
 
 /// A warning if the memory of all machines and groups leaves the host less than 5 % or at most 1

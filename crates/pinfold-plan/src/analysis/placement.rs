@@ -183,7 +183,7 @@ fn find_oversubscription(
     Some(Finding { severity, ..Finding::note(CROWDED, text) })
 }
 
-/// The subject of [`short`].
+/// The subject of [`find_cpu_shortage`].
 const SHORT: &str = "fewer CPUs";
 
 /// The same for cores of which a group at less than full speed gets too few.

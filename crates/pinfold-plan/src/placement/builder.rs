@@ -251,7 +251,7 @@ impl<'a> PlanBuilder<'a> {
     /// Completes a vnode with a given guest topology, unless there are pins by hand.
     ///
     /// # Errors
-    /// As [`PlanBuilder::close`].
+    /// As [`PlanBuilder::finish_vnode`].
     pub fn finish_vnode_with(
         &mut self,
         mut vnode_builder: VnodeBuilder<'a>,
@@ -371,7 +371,7 @@ impl<'a> PlanBuilder<'a> {
     /// Completes the plan of a strategy that leaves all CPUs to the host too.
     ///
     /// # Errors
-    /// As [`PlanBuilder::isolating`].
+    /// As [`PlanBuilder::finish_isolated`].
     pub fn finish_shared(mut self) -> Result<Plan, PlanError> {
         if self.request.isolation != IsolationScope::None {
             self.finding(Finding::note(

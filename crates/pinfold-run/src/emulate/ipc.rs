@@ -113,13 +113,13 @@ pub enum SupervisorResponse {
         #[serde(default)]
         residue: bool,
     },
-    /// Response to [`Ask::Status`].
+    /// Response to [`SupervisorRequest::Status`].
     Status(serde_json::Value),
-    /// Response to [`Ask::Set`] and [`Ask::Attach`].
+    /// Response to [`SupervisorRequest::Set`] and [`SupervisorRequest::Attach`].
     Done,
-    /// Response to [`Ask::Enter`] and [`Ask::Join`].
+    /// Response to [`SupervisorRequest::Enter`] and [`SupervisorRequest::Join`].
     Enter(Enter),
-    /// Response to [`Ask::Down`]: what was undone.
+    /// Response to [`SupervisorRequest::Down`]: what was undone.
     Down(String),
 }
 

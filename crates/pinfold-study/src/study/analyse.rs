@@ -133,7 +133,7 @@ pub fn analyse(store: &Store, run: RunId) -> Result<Analysis, RunError> {
 /// The same with the statements, charts and tables of another text of the study.
 ///
 /// # Errors
-/// As [`analyse`] and [`Loaded::show_as`].
+/// As [`analyse`] and [`Loaded::replace_report_text`].
 pub fn analyse_with_text(store: &Store, run: RunId, other: &Study) -> Result<Analysis, RunError> {
     analyse_loaded(store, run, Loaded::read(store, run)?.replace_report_text(other)?)
 }

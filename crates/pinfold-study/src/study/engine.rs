@@ -62,7 +62,7 @@ pub fn run_starts(
     Ok(Outcome::Finished)
 }
 
-/// The trials of a study, as the [`Work`] of the engine.
+/// The trials of a study, as the [`RunKind`] of the engine.
 struct Trials<'a> {
     store: &'a mut Store,
     run: OpenRun,

@@ -65,7 +65,7 @@ fn load_phase(store: &Store, run: OpenRun, phase: Phase) -> Result<Summaries, St
     Summaries::load(store, run.id(), phase, u32::MAX)
 }
 
-/// The starts of a run, as the [`Work`] of the engine.
+/// The starts of a run, as the [`RunKind`] of the engine.
 struct Starts<'a> {
     store: &'a mut Store,
     run: OpenRun,
