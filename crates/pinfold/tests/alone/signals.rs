@@ -1,13 +1,15 @@
 //! Every command that holds something, ended by every signal that ends a program: the host is as
 //! before (masks, cgroups, files), nothing that was started is left, and no journal is open.
 //!
-//! The commands run next to each other, each with folders and a virtual machine of its own.
+//! The commands run next to each other, each with folders and a virtual machine of its own. By
+//! default each of them gets three of the signals, so that each signal ends several commands;
+//! `PINFOLD_TEST_SIZE=full` tries all of them with all commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::machine::{list_masks, start_quietly};
 use crate::common::{
-    MINUTE_NS, PINFOLD, Sandbox, WITHOUT_CLAIMS, is_missing, run, skip, take_turn, until,
+    MINUTE_NS, PINFOLD, Sandbox, WITHOUT_CLAIMS, is_missing, run, skip, take_turn, until_rarely,
 };
 use pinfold_host::process::{Child, Signaled, Spawn, Stdio, is_root};
 use pinfold_host::{Host as _, LiveHost, SystemClock, files};
@@ -17,6 +19,10 @@ use pinfold_model::{CpuSet, Tid};
 const MARK: &str = "PINFOLD_TEST_SIGNALS";
 
 const TCG: &str = "-accel tcg,thread=multi";
+
+/// Signals that end a command by default, and the distance between those of one command.
+const FEW: usize = 3;
+const STEP: usize = 3;
 
 const SIGNALS: [Signaled; 8] = [
     Signaled::HangUp,
@@ -72,7 +78,7 @@ impl TestMachine {
         let line = format!("{QEMU} {more} -qmp unix:{},server=on,wait=off", scene.file("qmp"));
         let line = words(&line);
         scene.qemu = Some(start_quietly(Spawn::new(&line[0]).args(&line[1..])));
-        assert!(until(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
+        assert!(until_rarely(|| scene.masks().len() > 2), "QEMU makes its vCPUs");
         scene
     }
 
@@ -194,7 +200,7 @@ impl TestMachine {
         // The first demo guest of a machine has a kernel to be fetched.
         let minutes = if long.name == "tune --demo" { 5 } else { 1 };
         let is_ready = (0..minutes).any(|_| {
-            until(|| {
+            until_rarely(|| {
                 ended = child.try_wait().expect("its state").is_some();
                 ended || self.is_ready(&long.ready, child.pid())
             })
@@ -216,21 +222,11 @@ impl TestMachine {
         files::read_text(&self.file("log")).unwrap_or_default()
     }
 
-    /// Ends a command by each signal, and says what was left.
-    fn run(&self, long: &Long) -> Vec<String> {
+    /// Ends a command by signals, and says what was left.
+    fn run(&self, long: &Long, signals: &[Signaled]) -> Vec<String> {
         let (masks, files) = (self.masks(), self.group_files());
         let mut left = Vec::new();
-        for signal in SIGNALS {
-            let is_tried = match long.name {
-                // It holds nothing, and no program of Rust ends by this signal from outside.
-                "measure" => signal != Signaled::Pipe,
-                // Its guest takes seconds to be made; what catches signals is that of `tune`.
-                "tune --demo" => [Signaled::HangUp, Signaled::Terminate].contains(&signal),
-                _ => true,
-            };
-            if !is_tried {
-                continue;
-            }
+        for signal in signals.iter().copied() {
             if files::exists(&self.file("store")) {
                 files::remove(&self.file("store")).expect("the store of the last one");
             }
@@ -247,7 +243,7 @@ impl TestMachine {
             if self.open_journals() > 0 {
                 note("open journals", self.journals().join("\n"));
             }
-            if !until(|| self.started().is_empty()) {
+            if !until_rarely(|| self.started().is_empty()) {
                 note("processes", format!("{:?}", self.started()));
             }
             if !self.left(&pids).is_empty() {
@@ -268,6 +264,22 @@ impl TestMachine {
     }
 }
 
+/// The signals that a command gets, by its place among the commands: those of one place and the next
+/// are different ones.
+fn signals(long: &Long, place: usize) -> Vec<Signaled> {
+    let is_full = std::env::var("PINFOLD_TEST_SIZE").is_ok_and(|size| size == "full");
+    let many = if is_full { SIGNALS.len() } else { FEW };
+    let turns = (0..many).map(|at| SIGNALS[(place + at * STEP) % SIGNALS.len()]);
+    match long.name {
+        // It holds nothing, and no program of Rust ends by this signal from outside.
+        "measure" => turns.filter(|signal| *signal != Signaled::Pipe).collect(),
+        // Its guest takes seconds to be made; what catches signals is that of `tune`.
+        "tune --demo" if is_full => vec![Signaled::HangUp, Signaled::Terminate],
+        "tune --demo" => vec![Signaled::Terminate],
+        _ => turns.collect(),
+    }
+}
+
 /// The commands, each with its scene.
 fn commands() -> Vec<(TestMachine, Long)> {
     let mut commands = Vec::new();
@@ -278,13 +290,13 @@ fn commands() -> Vec<(TestMachine, Long)> {
     // Most of the time that this takes is that of the guest's start.
     let tune =
         "tune --strategies none,compact --store FOLDER/runs --report FOLDER/page --budget 2h";
-    let settling = format!("{tune} --settle 1h -- {QEMU} {TCG}");
+    let settling = format!("{tune} --settle 1h -- {QEMU} {TCG} -S");
     add(TestMachine::new(), "tune", &settling, Ready::Started("qemu-system-x86"));
     let demo = format!("{tune} --demo --vcpus 1");
     add(TestMachine::new(), "tune --demo", &demo, Ready::Started("qemu-system-x86"));
     let apply = "apply --qmp FOLDER/qmp --strategy compact --watch";
     add(TestMachine::with_machine(&format!("{TCG} -S")), "apply --watch", apply, Ready::Journal);
-    let run = format!("run --strategy compact -- {QEMU} {TCG}");
+    let run = format!("run --strategy compact -- {QEMU} {TCG} -S");
     add(TestMachine::new(), "run", &run, Ready::Journal);
     add(TestMachine::new(), "measure", "measure wakeup --seconds 100", Ready::Processes(2));
     let scene = TestMachine::new();
@@ -320,7 +332,10 @@ fn no_command_leaves_anything_whatever_signal_ends_it() {
         let commands = commands();
         let runs: Vec<_> = commands
             .into_iter()
-            .map(|(scene, long)| scope.spawn(move || scene.run(&long)))
+            .enumerate()
+            .map(|(place, (scene, long))| {
+                scope.spawn(move || scene.run(&long, &signals(&long, place)))
+            })
             .collect();
         runs.into_iter().flat_map(|run| run.join().expect("it is run")).collect()
     });

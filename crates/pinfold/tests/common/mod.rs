@@ -31,13 +31,22 @@ pub fn take_turn() -> MutexGuard<'static, ()> {
 }
 
 /// Asks every 20 ms until the answer is yes. False if that does not happen within a minute.
-pub fn until(mut so: impl FnMut() -> bool) -> bool {
+pub fn until(so: impl FnMut() -> bool) -> bool {
+    until_every(SECOND_NS / 50, so)
+}
+
+/// The same every 100 ms: for questions that take the time of many reads.
+pub fn until_rarely(so: impl FnMut() -> bool) -> bool {
+    until_every(SECOND_NS / 10, so)
+}
+
+fn until_every(period_ns: u64, mut so: impl FnMut() -> bool) -> bool {
     let end = SystemClock.now_ns() + MINUTE_NS;
     while SystemClock.now_ns() < end {
         if so() {
             return true;
         }
-        SystemClock.sleep_ns(SECOND_NS / 50);
+        SystemClock.sleep_ns(period_ns);
     }
     false
 }
