@@ -97,7 +97,7 @@ fn pairs() -> Vec<Pair> {
 
 /// Some of the pairs, or all in the whole test: each is tried many times.
 fn some_pairs() -> Vec<Pair> {
-    pairs().into_iter().step_by(crate::common::times(7, 1) as usize).collect()
+    pairs().into_iter().step_by(crate::common::times(13, 1) as usize).collect()
 }
 
 /// Kernels before 7.0 do not take an empty list for a group with tasks, which then has all CPUs.

@@ -302,8 +302,11 @@ fn a_refusal_of_any_change_restores_the_host() {
     for case in cases() {
         let rehearsal = Case { host: case.host.clone(), ..case.clone() };
         Bench::new().apply(&rehearsal).unwrap();
-        for change in rehearsal.host.changes() {
-            for errno in ERRNOS {
+        for (at, change) in rehearsal.host.changes().into_iter().enumerate() {
+            // Each change with one of them, in turn, or with all of them.
+            let errnos = ERRNOS.into_iter().cycle().skip(at % ERRNOS.len());
+            let all = u32::try_from(ERRNOS.len()).unwrap();
+            for errno in errnos.take(crate::common::times(1, all) as usize) {
                 let what = format!("{}, errno {errno} for {change}", label(&case));
                 let case = Case { host: case.host.clone(), ..case.clone() };
                 let before = case.host.snapshot();
