@@ -22,3 +22,12 @@ mod memory;
 mod process_groups;
 mod reserve;
 mod sockets;
+
+/// `full` if every host and every random case was asked for, which takes minutes
+/// (`PINFOLD_TEST_SIZE=full`), else `usual`.
+fn by_size<Size>(full: Size, usual: Size) -> Size {
+    match std::env::var("PINFOLD_TEST_SIZE").as_deref() {
+        Ok("full") => full,
+        Ok(_) | Err(_) => usual,
+    }
+}
