@@ -266,6 +266,14 @@ pub(crate) fn masks_of_new_tasks(
     cgroup_procs::born_masks(past)
 }
 
+/// Masks that the owner gave to threads whose pins another program manages: that program sets them
+/// anew when the pins are restored.
+pub(crate) fn masks_of_owner(
+    past: &UndoContext<'_>,
+) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
+    Ok(affinity::moved_by_owner(past, past.masks_of_settings())?.into_iter().collect())
+}
+
 /// Releases a thread that was created while the plan was active and inherited from a placed
 /// thread: of the process `main`, or of one that has ended.
 pub(crate) fn release_new_thread(

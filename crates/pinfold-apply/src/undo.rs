@@ -88,7 +88,7 @@ pub fn undo_observed(
         Ok(found) => report.vanished = found,
         Err(error) => report.fail("what has vanished", &error),
     }
-    journal_new_masks(host, journal, &mut report);
+    journal_masks(host, journal, &mut report);
     let others = journal.others(host).unwrap_or_else(|error| {
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
@@ -129,7 +129,7 @@ pub(crate) fn drop_steps(
     indices: &BTreeSet<usize>,
 ) -> UndoReport {
     let mut report = UndoReport::default();
-    journal_new_masks(host, journal, &mut report);
+    journal_masks(host, journal, &mut report);
     let others = journal.others(host).unwrap_or_else(|error| {
         report.fail("what other placements have set", &error);
         OtherPlacements::default()
@@ -211,14 +211,27 @@ fn revert_one(
 
 /// Before Linux 6.2 moving a task overwrites its mask, and no step records the masks of tasks that
 /// were created in Pinfold's groups. Their inherited masks are journalled before they are moved
-/// out, so that an undo that is killed after that can be completed.
-fn journal_new_masks(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
+/// out, and those that libvirt will overwrite, so that an undo that is killed after that can be
+/// completed.
+fn journal_masks(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport) {
     let record = journal.record().clone();
-    let masks = match UndoContext::new(host, journal.clock(), &record) {
-        Ok(past) if past.masks_survive => return,
-        Ok(past) => actuators::masks_of_new_tasks(&past),
-        Err(error) => Err(error),
+    let past = match UndoContext::new(host, journal.clock(), &record) {
+        Ok(past) => past,
+        Err(error) => return report.fail("the masks of threads", &error),
     };
+    if !past.masks_survive {
+        let masks = actuators::masks_of_new_tasks(&past);
+        write_masks(masks, "what new tasks inherited", journal, report);
+    }
+    write_masks(actuators::masks_of_owner(&past), "the masks of the owner", journal, report);
+}
+
+fn write_masks(
+    masks: Result<Vec<(TaskId, CpuSet)>, HostError>,
+    what: &str,
+    journal: &mut Journal<'_>,
+    report: &mut UndoReport,
+) {
     match masks {
         Ok(masks) if masks.is_empty() => {}
         Ok(masks) => match journal.write_masks(masks) {
@@ -226,7 +239,7 @@ fn journal_new_masks(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut
             // killed.
             Ok(()) | Err(_) => {}
         },
-        Err(error) => report.fail("what new tasks inherited", &error),
+        Err(error) => report.fail(what, &error),
     }
 }
 
@@ -238,14 +251,8 @@ fn note_placed(
     others: &OtherPlacements,
     report: &mut UndoReport,
 ) {
-    match placed_masks(host, journal.record(), others) {
-        Ok(masks) if masks.is_empty() => {}
-        Ok(masks) => match journal.write_masks(masks) {
-            // As for the masks of new tasks.
-            Ok(()) | Err(_) => {}
-        },
-        Err(error) => report.fail("the masks of other placements", &error),
-    }
+    let masks = placed_masks(host, journal.record(), others);
+    write_masks(masks, "the masks of other placements", journal, report);
 }
 
 fn placed_masks(

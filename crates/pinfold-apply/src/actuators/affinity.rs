@@ -120,20 +120,25 @@ pub(super) fn restore_kept(
 }
 
 /// The threads with a mask that nothing in this placement explains, with that mask: their owner
-/// moved them. The whole cpuset is the mask of a program that has no pin.
-pub(super) fn moved_by_owner(
+/// moved them. The whole cpuset is the mask of a program that has no pin. If an undo was killed, the
+/// managing program may have set the mask since: then the one that was recorded before counts.
+pub(super) fn moved_by_owner<'m>(
     past: &UndoContext<'_>,
-    masks: &[(TaskId, CpuSet)],
+    masks: impl IntoIterator<Item = &'m (TaskId, CpuSet)>,
 ) -> Result<BTreeMap<TaskId, CpuSet>, HostError> {
     let mut moved = BTreeMap::new();
     for (task, original) in masks {
         let Some((now, allowed)) = state(past, *task)? else { continue };
-        let is_explained = now == *original
-            || now == allowed
-            || past.wrote_mask(*task, &now, &allowed)
-            || past.has_inherited_mask(*task, &now);
-        if !is_explained {
-            moved.insert(*task, now);
+        let seen = [Some(&now), past.mask_before_undo(*task)].into_iter().flatten();
+        let own = seen.into_iter().find(|mask| {
+            let is_explained = *mask == original
+                || **mask == allowed
+                || past.wrote_mask(*task, mask, &allowed)
+                || past.has_inherited_mask(*task, mask);
+            !is_explained
+        });
+        if let Some(own) = own {
+            moved.insert(*task, own.clone());
         }
     }
     Ok(moved)

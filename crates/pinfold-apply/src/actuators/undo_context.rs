@@ -108,6 +108,19 @@ impl<'a> UndoContext<'a> {
         recorded_pins::pin_of_owner(self.host, self.record, task)
     }
 
+    /// The mask that a task had when an undo began that was killed.
+    pub(super) fn mask_before_undo(&self, task: TaskId) -> Option<&'a CpuSet> {
+        self.record.mask_before_undo(task)
+    }
+
+    /// The tasks whose masks a managing program set for a step, with their originals.
+    pub(super) fn masks_of_settings(&self) -> impl Iterator<Item = &'a (TaskId, CpuSet)> {
+        self.steps.iter().flat_map(|step| match &step.undo {
+            Undo::WriteSetting { masks, .. } => masks.as_slice(),
+            _ => &[],
+        })
+    }
+
     /// True if a policy was set for a task.
     pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
         self.policies().any(|(at, policy, _)| at == task && policy == now)

@@ -306,6 +306,22 @@ impl Record {
         })
     }
 
+    /// The mask of a task that was recorded since the last complete apply, before it could be lost.
+    pub(crate) fn mask_before_undo(&self, task: TaskId) -> Option<&CpuSet> {
+        let undone = self.entries.iter().rev();
+        let undone = undone.take_while(|entry| !matches!(entry, Entry::Applied));
+        let mut masks = undone.filter_map(|entry| match entry {
+            Entry::Masks(masks) => masks.iter().find(|(own, _)| *own == task),
+            Entry::Step { .. }
+            | Entry::Outcome { .. }
+            | Entry::Plan(_)
+            | Entry::Applied
+            | Entry::Undoing
+            | Entry::End { .. } => None,
+        });
+        masks.next().map(|(_, mask)| mask)
+    }
+
     /// The number that the kernel set instead of the one that a step requested, if it differs.
     #[must_use]
     pub fn normalized_value(&self, step: usize) -> Option<&str> {

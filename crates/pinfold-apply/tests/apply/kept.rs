@@ -71,6 +71,35 @@ fn a_thread_that_its_owner_moved_behind_libvirts_back_stays_there() {
     assert!(after == before || before.is_none() && after.as_deref() == Some("0-1"), "{after:?}");
 }
 
+/// When libvirt's pin is restored, libvirt sets the masks of the threads. An undo is killed before
+/// it gives the thread the owner's mask again.
+#[test]
+fn a_mask_of_the_owner_survives_an_undo_that_was_killed() {
+    for (thread, own) in [(501, "0"), (VM, "1")] {
+        for dies_after in 0.. {
+            let what = format!("{thread}, killed after {dies_after} changes");
+            let (case, bench) = (v1_libvirt(), Bench::new());
+            bench.apply(&case).unwrap();
+            case.host.set_affinity(Tid(thread), &set(own)).unwrap();
+            case.host.fail_after(dies_after, 5);
+            let is_complete = bench.undo(&case).is_complete();
+            case.host.clear_faults();
+            let report = bench.undo(&case);
+            assert!(report.is_complete(), "{what}: {report:?}");
+            assert_eq!(case.host.affinity(Tid(thread)).unwrap(), set(own), "{what}: {report:?}");
+            if is_complete {
+                assert!(dies_after > 2, "{what}");
+                break;
+            }
+            let text = format!("{thread}");
+            assert!(
+                report.changed.iter().any(|one| one.text.contains(&text)),
+                "{what}: {report:?}"
+            );
+        }
+    }
+}
+
 /// The hook of libvirt sets masks in the kernel; libvirt has no pin then.
 fn placed_by_hook(bench: &Bench) -> (crate::common::Case, Setting) {
     let keeper = SettingManager::LibvirtStatus { file: "/run/libvirt/qemu/vm1.xml".to_owned() };
