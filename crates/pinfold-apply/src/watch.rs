@@ -288,8 +288,11 @@ impl Watcher {
     pub fn follow(&mut self, plan: &Plan, target: &Target) {
         self.plan = plan.clone();
         self.target = target.clone();
-        self.changes.found = MachineChange::default();
-        self.settled.clear();
+        // They are where the plan has them now, unless their owner has moved them again meanwhile.
+        let MachineChange { moved, singles, policies, .. } =
+            std::mem::take(&mut self.changes.found);
+        let places = moved.into_keys().chain(singles.into_keys());
+        self.settled = places.chain(policies.into_keys()).collect();
         self.right = None;
     }
 

@@ -109,7 +109,8 @@ impl Watcher {
         let was_there = record.header.threads.contains(&task);
         if let Undo::SetPolicy { original, .. } = &step.undo {
             let is_known = policy.is_some() || was_there;
-            return Ok(is_known && policy != Some(*original) && !was_taken(step, record));
+            let is_left = policy == Some(*original) && !self.settled.contains(&task);
+            return Ok(is_known && !is_left && !was_taken(step, record));
         }
         let Some(found) = present_cpus(step) else { return Ok(false) };
         // Where Pinfold left it, the plan has changed, unless the thread has followed that plan.

@@ -325,6 +325,38 @@ fn the_owner_wins_by_default() {
     assert_eq!(scene.mask(501), "1");
 }
 
+/// The owner changes a thread again while its first change is adopted: back to what Pinfold set, or
+/// to something else.
+#[test]
+fn a_thread_that_is_changed_while_a_change_is_adopted_stays_so() {
+    for cpus in ["1", "0-1"] {
+        let (case, bench) = (v1(), Bench::new());
+        let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+        let task = case.host.task(Tid(501)).unwrap().id();
+        let planned = case.host.policy(Tid(501)).unwrap();
+        let adopted = Policy::Other { nice: 5 };
+        case.host.set_affinity(Tid(501), &set("0")).unwrap();
+        case.host.set_policy(Tid(501), adopted).unwrap();
+        scene.look(Extent::Masks);
+        case.host.set_affinity(Tid(501), &set(cpus)).unwrap();
+        case.host.set_policy(Tid(501), planned).unwrap();
+        let mut plan = case.plan.clone();
+        let thread = &mut plan.vnodes[0].threads[0];
+        (thread.pus, thread.policy) = (set("0"), Some(adopted));
+        scene.watcher.follow(&plan, &case.target);
+        let events = scene.look(Extent::Masks);
+        let yielded = events.iter().filter(|event| matches!(event, WatchEvent::Yielded { .. }));
+        assert_eq!(yielded.count(), events.len(), "{cpus}: {events:?}");
+        assert_eq!(
+            (scene.mask(501).as_str(), case.host.policy(Tid(501)).unwrap()),
+            (cpus, planned)
+        );
+        let change = scene.watcher.change();
+        assert_eq!(change.moved[&task], (Role::Vcpu(0), set(cpus)));
+        assert_eq!(change.policies[&task], (Role::Vcpu(0), planned));
+    }
+}
+
 /// The watchdog takes real-time policies when its supervisor is suspended.
 #[test]
 fn a_policy_that_the_watchdog_took_is_given_back_and_one_of_the_owner_stays() {
