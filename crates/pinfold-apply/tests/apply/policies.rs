@@ -46,6 +46,35 @@ fn check(policy: Policy, pus: &str) {
     assert_same(&before, &case.host, &policy.to_string());
 }
 
+/// Another program gives one thread another policy while the plan is active, also where an undo was
+/// killed: it stays, and is reported.
+#[test]
+fn a_policy_that_another_program_set_stays() {
+    for other in [Policy::RoundRobin { priority: 3 }, Policy::Other { nice: 5 }, Policy::Idle] {
+        for dies_after in 0.. {
+            let what = format!("{other}, killed after {dies_after} changes");
+            let (case, bench) = (crate::common::v2(), Bench::new());
+            bench.apply(&case).unwrap();
+            assert_eq!(case.host.policy(Tid(501)).unwrap(), Policy::Fifo { priority: 1 });
+            case.host.set_policy(Tid(501), other).unwrap();
+            case.host.fail_after(dies_after, 5);
+            let first = bench.undo(&case);
+            case.host.clear_faults();
+            let report = if first.is_complete() { first.clone() } else { bench.undo(&case) };
+            assert!(report.is_complete(), "{what}: {report:?}");
+            assert_eq!(case.host.policy(Tid(501)).unwrap(), other, "{what}");
+            let is_named = report
+                .changed
+                .iter()
+                .any(|one| one.text.contains("501") && one.text.contains(&other.to_string()));
+            assert!(is_named, "{what}: {report:?}");
+            if first.is_complete() {
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn groups_get_run_time_from_the_root_down_and_lose_it_again() {
     let groups = [("/other", 200_000), ("/machine", 0), ("/machine/vm1", 0)];
