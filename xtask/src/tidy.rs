@@ -403,6 +403,14 @@ mod tests {
         );
     }
 
+    /// The text of a file, or of all files in a folder and below.
+    fn text_below(path: &std::path::Path) -> String {
+        let Ok(entries) = std::fs::read_dir(path) else {
+            return std::fs::read_to_string(path).unwrap_or_default();
+        };
+        entries.flatten().map(|entry| text_below(&entry.path())).collect()
+    }
+
     #[test]
     fn paths_of_a_page_are_found() {
         let text = "`crates/a/src/x.rs`, `a::b`, `plan --emit x/y`, `pinfold-plan/1` and `lab/`";
@@ -451,18 +459,18 @@ mod tests {
         check("crates/a/src/x.rs", "//! Does x.\n// unsafe \"/proc/stat\" in a comment\n", 0);
     }
 
-    /// Names in code spans; rows that name a folder are not followed.
+    /// Names in code spans, in tables and between them; a folder has the text of all its files.
     #[test]
     fn names_in_the_list_of_changes_occur_in_its_files() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let page = std::fs::read_to_string(root.join("docs/changes.md")).unwrap();
-        for row in page.lines().filter(|line| line.starts_with("| ")) {
-            let files: Vec<_> = paths(row).iter().map(|path| root.join(path)).collect();
-            if files.is_empty() || files.iter().any(|path| path.is_dir()) {
+        for row in page.lines() {
+            let named = paths(row).into_iter().filter(|path| !path.starts_with('/'));
+            let files: Vec<_> = named.map(|path| root.join(path)).collect();
+            if files.is_empty() {
                 continue;
             }
-            let text: String =
-                files.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect();
+            let text: String = files.iter().map(|path| text_below(path)).collect();
             for name in row.split('`').skip(1).step_by(2) {
                 let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
                 let is_code = name.contains("::") || name.chars().any(|c| c.is_ascii_uppercase());

@@ -84,7 +84,7 @@ impl Submission {
         given.partition.clone_from(&self.partition);
         given.nodes.clone_from(&self.nodes);
         given.time.clone_from(&self.time);
-        (kind_of(options).check)(&given)?;
+        (kind_of(options)?.check)(&given)?;
         set(&mut options.partition, given.partition);
         set(&mut options.nodes, given.nodes);
         set(&mut options.time, given.time);
@@ -137,7 +137,7 @@ pub fn run(
     options.program.clone_from(&new.program);
     submission.set(&mut options)?;
     let patience_ns = submission.patience_ns()?;
-    let scheduler = (kind_of(&options).find)()?;
+    let scheduler = (kind_of(&options)?.find)()?;
     let mut patience = WaitLimit::new(&*scheduler, patience_ns);
     let offer = scheduler.offer(&options)?;
     let mut store = Store::open_or_create(path)?;
@@ -220,7 +220,7 @@ pub fn resume(
     }
     submission.set(&mut options)?;
     let patience_ns = submission.patience_ns()?;
-    let scheduler = (kind_of(&options).find)()?;
+    let scheduler = (kind_of(&options)?.find)()?;
     let mut patience = WaitLimit::new(&*scheduler, patience_ns);
     let offer = scheduler.offer(&options)?;
     // Each trial has its own node: the properties of the run are those of the first node.

@@ -12,7 +12,7 @@ use pinfold_plan::layout::SourceFormat;
 use super::Diagnostic;
 use super::lookup::LintContext;
 use super::overlap::InvolvedMachines;
-use super::text::room::RoomFault;
+use super::text::capacity::RoomFault;
 
 /// Checks one machine.
 pub(super) fn check(view: &LintContext<'_, '_>, diagnostics: &mut Vec<Diagnostic>) {

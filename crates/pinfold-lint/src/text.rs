@@ -6,6 +6,7 @@
 //! plan determines, are the rules' own.
 
 pub(super) mod backing;
+pub(super) mod capacity;
 pub(super) mod cores;
 pub(super) mod devices;
 pub(super) mod enlightenments;
@@ -19,7 +20,6 @@ pub(super) mod overlap;
 pub(super) mod pages;
 pub(super) mod processor;
 pub(super) mod quotas;
-pub(super) mod room;
 pub(super) mod timers;
 
 /// What a rule has found.

@@ -93,8 +93,9 @@ fn unknown(parent: &Command, word: &str) -> Failure {
 
 /// The formats of `plan --emit`.
 fn formats() -> String {
-    let lines =
-        pinfold_emit::FORMATS.iter().map(|one| format!("  {:<13}{}\n", one.name, one.summary));
+    let formats = &pinfold_emit::FORMATS;
+    let width = 2 + formats.iter().map(|one| one.name.len()).max().unwrap_or_default();
+    let lines = formats.iter().map(|one| format!("  {:<width$}{}\n", one.name, one.summary));
     format!("Formats of `pinfold plan --emit`:\n{}More: docs/emit.md", lines.collect::<String>())
 }
 
