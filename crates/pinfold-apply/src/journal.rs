@@ -17,6 +17,7 @@ mod ids;
 mod lost;
 mod mark_names;
 mod marks;
+mod prune;
 mod read;
 mod record;
 mod schema;
@@ -41,9 +42,8 @@ use self::marks::{Mark, Marks};
 use crate::other_placements::OtherPlacements;
 use crate::tasks::{self, Target};
 
-/// Number of ended journals that are kept for the reader. Older ones are removed once there are
-/// more than twice as many.
-const HISTORY: usize = 16;
+/// Bytes that a replacement of a plan reserves in addition to what two plans with their steps take.
+const SPARE_ROOM: u64 = 256 << 10;
 
 /// Name of the journal directory below Pinfold's state directory.
 pub const JOURNALS: &str = "journal";
@@ -94,6 +94,9 @@ pub struct Journal<'c> {
     // A failed write may have left half a line. The next write then replaces the file instead of
     // appending.
     doubtful: bool,
+    /// Bytes that are reserved in the file for the steps of a plan that replaces another one, and
+    /// for the way back.
+    room: u64,
     bound: Option<Marks>,
     marks: Vec<Mark>,
     reaper: Option<Tid>,
@@ -367,6 +370,7 @@ impl<'c> Journals<'c> {
             pending: Vec::new(),
             is_made: true,
             doubtful: false,
+            room: 0,
             bound: self.marks.clone(),
             marks: Vec::new(),
             reaper: None,
@@ -397,67 +401,6 @@ impl<'c> Journals<'c> {
             return Err(JournalError::Active { id: old.header.id, vm_name: old.header.vm_name });
         }
         Ok(())
-    }
-
-    /// Limits the number of ended journals to the latest [`HISTORY`]. Active and unreadable
-    /// journals always stay, and the latest of a machine that is alive, so that no ID is used
-    /// twice. The caller holds the lock of the machine `held`.
-    fn prune(&self, host: &dyn Host, held: &str) -> Result<(), JournalError> {
-        // Reading all journals takes longer than an apply, so most applies skip this.
-        let names = self.files.list()?;
-        if names.iter().filter(|name| name.ends_with(SUFFIX)).count() <= 2 * HISTORY {
-            return Ok(());
-        }
-        let mut ended = Vec::new();
-        for summary in self.list()? {
-            if let Ok(Some(record)) = &summary.record
-                && record.has_ended()
-            {
-                ended.push((record.header.created_unix_s, summary.id));
-            }
-        }
-        ended.sort();
-        let surplus = ended.len().saturating_sub(HISTORY);
-        for (_, id) in ended.drain(..surplus) {
-            self.remove_ended(host, &id, held)?;
-        }
-        Ok(())
-    }
-
-    fn remove_ended(&self, host: &dyn Host, id: &str, held: &str) -> Result<(), JournalError> {
-        let machine = ids::machine(id);
-        if ids::is_latest(id, &self.of_machine(machine)?)
-            && let Some(task) = ids::task(id)
-            && tasks::is_alive(host, task).map_err(JournalError::Host)?
-        {
-            return Ok(());
-        }
-        if machine == held {
-            return Ok(self.files.remove(&format!("{id}{SUFFIX}"))?);
-        }
-        let lock_name = format!("{machine}{LOCK_SUFFIX}");
-        // The Pinfold process that just ends still holds the lock; a later call removes this
-        // journal.
-        let Some(lock) = self.files.lock(&lock_name)? else { return Ok(()) };
-        // The machine may have been placed again before the lock was taken.
-        if self.has_ended(id)? {
-            self.files.remove(&format!("{id}{SUFFIX}"))?;
-        }
-        if self.of_machine(machine)?.is_empty() {
-            self.files.remove(&lock_name)?;
-        }
-        drop(lock);
-        Ok(())
-    }
-}
-
-impl Journals<'_> {
-    /// True if the journal has ended now; false if another Pinfold process has removed it.
-    fn has_ended(&self, id: &str) -> Result<bool, JournalError> {
-        if !self.files.contains(&format!("{id}{SUFFIX}")) {
-            return Ok(false);
-        }
-        Ok(self.read(id)?.is_some_and(|record| record.has_ended()))
     }
 }
 
@@ -545,8 +488,31 @@ impl<'c> Journal<'c> {
             supervisor: supervisor(host)?,
             plan: plan.to_owned(),
         };
+        let has_room = self.room > 0;
+        let content = u64::try_from(self.bytes.len() + plan.len()).unwrap_or(u64::MAX);
+        self.room = content.saturating_mul(2).saturating_add(SPARE_ROOM);
         self.doubtful = self.is_made;
+        let written = self.write(vec![Entry::Plan(new.clone())], Wait::ForDisk);
+        if written.is_ok() {
+            return written;
+        }
+        if !has_room {
+            self.room = 0;
+            return written;
+        }
+        // The disk is full. What is reserved since the failed replacement is for the way back.
+        self.doubtful = false;
         self.write(vec![Entry::Plan(new)], Wait::ForDisk)
+    }
+
+    /// Gives the space back that was reserved for a replacement.
+    fn release_room(&mut self) {
+        if std::mem::take(&mut self.room) > 0 {
+            // The space is released together with the file, if not now.
+            match self.files.release_room(&self.name) {
+                Ok(()) | Err(_) => {}
+            }
+        }
     }
 
     /// Writes steps to disk before any of them is done, each with the earlier values of other
@@ -591,7 +557,9 @@ impl<'c> Journal<'c> {
     /// Records that the apply of the present plan is complete, with the recorded outcomes.
     pub(crate) fn complete(&mut self) -> Result<(), JournalError> {
         self.pending.push(Entry::Applied);
-        self.flush()
+        self.flush()?;
+        self.release_room();
+        Ok(())
     }
 
     /// Records that an undo begins. Without this line, it would be taken for one that has not.
@@ -625,7 +593,10 @@ impl<'c> Journal<'c> {
             mark.remove()?;
         }
         match self.write(vec![end.clone()], Wait::ForDisk) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.release_room();
+                Ok(())
+            }
             Err(_) => {
                 self.files.remove(&self.name)?;
                 self.record.entries.push(end);
@@ -638,7 +609,7 @@ impl<'c> Journal<'c> {
     /// whose journal was removed.
     fn make(&self) -> Result<(), HostError> {
         // A kill leaves the whole file or none.
-        self.files.replace(&self.name, &self.bytes)?;
+        self.files.replace(&self.name, &self.bytes, 0)?;
         for mark in &self.marks {
             mark.write(&self.path())?;
         }
@@ -670,7 +641,7 @@ impl<'c> Journal<'c> {
         let written = if !self.is_made {
             self.make()
         } else if self.doubtful {
-            self.files.replace(&self.name, &self.bytes)
+            self.files.replace(&self.name, &self.bytes, self.room)
         } else {
             match wait {
                 Wait::ForDisk => self.files.append(&self.name, &lines),
@@ -681,6 +652,10 @@ impl<'c> Journal<'c> {
             self.bytes.truncate(before);
             if !self.is_made {
                 self.unmake();
+            }
+            // A failed append gives the reserved space back.
+            if !self.doubtful {
+                self.room = 0;
             }
             self.doubtful = self.is_made;
             return Err(error.into());

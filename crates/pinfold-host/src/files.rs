@@ -17,7 +17,7 @@ mod user_file;
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 pub use append_file::{FileReader, NewFile, open};
@@ -62,7 +62,7 @@ fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
     let (parent, name) = split(path).ok_or_else(|| fail(Errno::ISDIR))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;
-    replace_in(&directory, name, content, mode).map_err(fail)
+    replace_in(&directory, name, content, mode, 0).map_err(fail)
 }
 
 /// Creates a directory and its parents (0777 minus the umask), durable across a power failure.
@@ -201,7 +201,14 @@ fn names_of(directory: OwnedFd) -> Result<Vec<String>, Errno> {
 }
 
 /// Writes and syncs a temporary file next to the target, and renames it over the target.
-fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Result<(), Errno> {
+/// `room` is the number of bytes that are reserved after the content.
+fn replace_in(
+    directory: &OwnedFd,
+    name: &str,
+    content: &[u8],
+    mode: Mode,
+    room: u64,
+) -> Result<(), Errno> {
     let temporary = temporary::name(name);
     // Left over from a killed process with the same PID.
     match rustix::fs::unlinkat(directory, &temporary, AtFlags::empty()) {
@@ -212,7 +219,9 @@ fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Re
     let done = rustix::fs::openat(directory, &temporary, flags, mode)
         .and_then(|file| {
             owned_temporaries::mark_in_use(&file);
-            write_all(&file, content).and_then(|()| rustix::fs::fsync(&file))
+            write_all(&file, content)
+                .and_then(|()| reserve(&file, content.len(), room))
+                .and_then(|()| rustix::fs::fsync(&file))
         })
         .and_then(|()| rustix::fs::renameat(directory, &temporary, directory, name));
     if let Err(errno) = done {
@@ -222,6 +231,20 @@ fn replace_in(directory: &OwnedFd, name: &str, content: &[u8], mode: Mode) -> Re
         }
     }
     sync_directory(directory)
+}
+
+/// Reserves space after the end of a file, if the file system supports that.
+fn reserve(file: &OwnedFd, end: usize, room: u64) -> Result<(), Errno> {
+    if room == 0 {
+        return Ok(());
+    }
+    let end = u64::try_from(end).unwrap_or(u64::MAX);
+    match rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, end, room)
+    }) {
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 fn write_all(file: impl AsFd, content: &[u8]) -> Result<(), Errno> {

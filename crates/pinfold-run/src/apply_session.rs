@@ -22,8 +22,8 @@ use std::ops::ControlFlow;
 
 use pinfold_apply::order::{self, Move, MoveAction};
 use pinfold_apply::{
-    Applied, ApplyError, CommandGroup, Event, Journal, Journals, NewJournal, NotReplaced, Observer,
-    Planned, Replacement, Target, UndoReport, page_tables,
+    Applied, ApplyError, CommandGroup, Event, Journal, JournalError, Journals, NewJournal,
+    NotReplaced, Observer, Planned, Replacement, Target, UndoReport, page_tables,
 };
 use pinfold_host::{Host as _, HostMut, LiveHost, with_causes};
 use pinfold_model::text::count_noun;
@@ -62,13 +62,18 @@ pub fn apply<'c>(
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let mut journal = begin(host, placement, journals, PlacementLifetime::UntilUndone)?;
     let applied = apply_steps(host, placement, &mut journal, on_stop)?;
+    record_complete(&journal);
+    Ok((applied, journal))
+}
+
+/// Records the number of steps in the marks of a placement.
+fn record_complete(journal: &Journal<'_>) {
     if let Err(error) = journal.record_complete() {
         say(&format!(
             "note: an undo would not detect a truncated journal: {}",
             with_causes(&error)
         ));
     }
-    Ok((applied, journal))
 }
 
 /// An active placement whose plan is to be replaced.
@@ -110,17 +115,34 @@ pub fn replace_in(
     require_online(host, placement)?;
     let why = match replace_plan(host, placement, journal, on_stop) {
         Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::is_requested()) => {
-            journal.record_complete()?;
+            record_complete(journal);
             return Ok(applied);
         }
         Ok(_) | Err(NotReplaced::Abandoned) => None,
         Err(NotReplaced::Failed(why)) => Some(why),
+        Err(NotReplaced::Unwritten(error)) => return Err(not_begun(&error)),
     };
     let back = restore(host, former, journal)?;
     Err(match why {
         None => Failure::new(Exit::Interrupted, format!("interrupted; {back}")),
         Some(why) => Failure::new(Exit::Host, format!("the plan was not applied: {why}; {back}")),
     })
+}
+
+/// The failure of a replacement that has changed nothing.
+fn not_begun(error: &JournalError) -> Failure {
+    let why = with_causes(error);
+    let text = format!("the plan was not applied: {why}; the earlier placement is active");
+    let hint = if error.is_full() {
+        Some("free some space on that disk, then run it again".to_owned())
+    } else {
+        error.hint()
+    };
+    let failure = Failure::new(Exit::Host, text);
+    match hint {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
 }
 
 /// Puts a plan back that another one was to replace. Returns the state of the host in words.
@@ -132,10 +154,12 @@ fn restore(
     if let Some(former) = former {
         match replace_plan(host, former, journal, OnStop::Finish) {
             Ok(_) => {
-                journal.record_complete()?;
+                record_complete(journal);
                 return Ok("the earlier placement is active again");
             }
-            Err(error) => say(&format!("the earlier plan could not be restored: {error}")),
+            Err(error) => {
+                say(&format!("the earlier plan could not be restored: {}", with_causes(&error)))
+            }
         }
     }
     revert(host, journal)?;

@@ -23,7 +23,7 @@ use crate::actuators::{self, ReadBack, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
-use crate::journal::{Journal, Journals, Record};
+use crate::journal::{Journal, JournalError, Journals, Record};
 use crate::order;
 use crate::other_placements::{OtherPlacements, Thing, first_undo, thing};
 use crate::steps::{Planned, Request, group_name, partition_name, unordered_steps};
@@ -37,6 +37,9 @@ pub enum NotReplaced {
     /// It failed. The host is in a state between the two plans, and the journal can undo both.
     #[error("{0}")]
     Failed(String),
+    /// The journal could not be written before the first step: the earlier plan is active.
+    #[error(transparent)]
+    Unwritten(JournalError),
     /// The observer stopped it; nothing was undone.
     #[error("replacing the plan was interrupted")]
     Abandoned,
@@ -93,7 +96,7 @@ pub fn replace(
     let Replacement { plan, text, target } = replacement;
     let request =
         Request::new(plan, target).map_err(|error| Failure::from(ApplyError::from(error)))?;
-    journal.replace_plan(host, text).map_err(Failure::from)?;
+    journal.replace_plan(host, text).map_err(NotReplaced::Unwritten)?;
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
     let hierarchy = Hierarchy::read(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);

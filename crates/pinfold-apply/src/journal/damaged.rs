@@ -28,7 +28,7 @@ impl Journals<'_> {
         for id in self.of_machine(&ids::of_machine(process))? {
             let Err(JournalError::Malformed { .. }) = self.reopen(&id) else { continue };
             let (old, new) = (format!("{id}{SUFFIX}"), format!("{id}{DAMAGED}"));
-            self.files.replace(&new, &self.files.read(&old)?)?;
+            self.files.replace(&new, &self.files.read(&old)?, 0)?;
             self.files.remove(&old)?;
             paths.push(self.files.path_of(&new));
         }

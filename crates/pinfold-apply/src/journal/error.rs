@@ -107,6 +107,12 @@ pub enum JournalError {
 }
 
 impl JournalError {
+    /// True if the disk or the user's quota is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, JournalError::Store(error) if is_full(error))
+    }
+
     /// What the user can do about the error, if anything.
     #[must_use]
     pub fn hint(&self) -> Option<String> {

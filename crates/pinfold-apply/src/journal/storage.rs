@@ -14,7 +14,8 @@ pub(crate) trait Storage: Send + Sync {
     fn read(&self, name: &str) -> Result<Vec<u8>, HostError>;
     fn append(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
     fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError>;
+    fn replace(&self, name: &str, content: &[u8], room: u64) -> Result<(), HostError>;
+    fn release_room(&self, name: &str) -> Result<(), HostError>;
     fn remove(&self, name: &str) -> Result<(), HostError>;
     fn lock(&self, name: &str) -> Result<Option<Lock>, HostError>;
 }
@@ -48,8 +49,12 @@ impl Storage for StateDir {
         self.append_unsynced(name, content)
     }
 
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.replace(name, content)
+    fn replace(&self, name: &str, content: &[u8], room: u64) -> Result<(), HostError> {
+        self.replace_with_room(name, content, room)
+    }
+
+    fn release_room(&self, name: &str) -> Result<(), HostError> {
+        self.release_room(name)
     }
 
     fn remove(&self, name: &str) -> Result<(), HostError> {

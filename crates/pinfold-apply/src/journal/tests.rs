@@ -71,8 +71,11 @@ impl Storage for FullDisk {
     fn append_unsynced(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
         self.full(name, || Storage::append_unsynced(&self.inner, name, content))
     }
-    fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
-        self.full(name, || Storage::replace(&self.inner, name, content))
+    fn replace(&self, name: &str, content: &[u8], room: u64) -> Result<(), HostError> {
+        self.full(name, || Storage::replace(&self.inner, name, content, room))
+    }
+    fn release_room(&self, name: &str) -> Result<(), HostError> {
+        Storage::release_room(&self.inner, name)
     }
     fn remove(&self, name: &str) -> Result<(), HostError> {
         if self.removable || name.ends_with(".lock") {
@@ -85,7 +88,7 @@ impl Storage for FullDisk {
         if let Some((file, text)) =
             meanwhile.take_if(|(file, _)| name.strip_suffix(".lock") == file.strip_suffix(".jsonl"))
         {
-            Storage::replace(&self.inner, file, &text)?;
+            Storage::replace(&self.inner, file, &text, 0)?;
         }
         Storage::lock(&self.inner, name)
     }

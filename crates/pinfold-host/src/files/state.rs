@@ -174,9 +174,35 @@ impl StateDir {
     /// # Errors
     /// [`HostError::File`]; the old content is then unchanged.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), HostError> {
+        self.replace_with_room(name, content, 0)
+    }
+
+    /// The same, and reserves so many bytes for what will be appended, until
+    /// [`StateDir::release_room`] or a failed append. A file system that cannot reserve space
+    /// reserves none.
+    ///
+    /// # Errors
+    /// As [`StateDir::replace`].
+    #[doc(alias = "fallocate")]
+    pub fn replace_with_room(
+        &self,
+        name: &str,
+        content: &[u8],
+        room: u64,
+    ) -> Result<(), HostError> {
         check_name(&self.path_of(name), name)?;
-        replace_in(&self.directory, name, content, FILE_MODE)
+        replace_in(&self.directory, name, content, FILE_MODE, room)
             .map_err(|errno| self.fault("write", name, errno))
+    }
+
+    /// Gives space back that [`StateDir::replace_with_room`] reserved.
+    ///
+    /// # Errors
+    /// [`HostError::File`].
+    pub fn release_room(&self, name: &str) -> Result<(), HostError> {
+        let file = self.open_file(name, OFlags::WRONLY, "write")?;
+        let size = u64::try_from(self.check_file(&file, name)?.st_size).unwrap_or(0);
+        rustix::fs::ftruncate(&file, size).map_err(|errno| self.fault("write", name, errno))
     }
 
     /// Reads a whole file.

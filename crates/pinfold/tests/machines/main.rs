@@ -10,6 +10,7 @@ mod back_ends;
 mod elsewhere;
 mod end_waiter;
 mod exits;
+mod full_disk;
 mod gaps;
 mod guard;
 mod interrupted;
