@@ -119,7 +119,12 @@ impl Vm {
             Err(error) => error,
         };
         if missing.downcast_driver().is_none_or(|error| {
-            matches!(error, LibvirtError::NotRunning { .. } | LibvirtError::Foreign { .. })
+            matches!(
+                error,
+                LibvirtError::NotRunning { .. }
+                    | LibvirtError::Foreign { .. }
+                    | LibvirtError::Silent { .. }
+            )
         }) {
             return Err(missing.into());
         }

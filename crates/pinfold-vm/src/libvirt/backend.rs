@@ -10,7 +10,7 @@ use pinfold_host::{HostError, SettingBackend, SystemClock, files};
 use pinfold_model::{CpuSet, Lifetime, Setting, SettingManager};
 
 use super::pins::{self, NUMATUNE, PinTarget, Pins};
-use super::{Domain, Libvirt, LibvirtError};
+use super::{Domain, Libvirt, LibvirtError, silent};
 use crate::VmError;
 
 /// The libvirt backend of the host's settings interface.
@@ -205,7 +205,8 @@ impl Libvirt {
             }
             None => {
                 child.kill()?;
-                Err(fail("it took too long".to_owned()))
+                silent::record(self.uri());
+                Err(self.silent().into())
             }
         }
     }

@@ -18,6 +18,12 @@ pub enum LibvirtError {
         /// The message of `virsh`.
         message: String,
     },
+    /// The daemon accepts connections and does not answer.
+    #[error("libvirt did not answer in time ({uri})")]
+    Silent {
+        /// The URI of the connection.
+        uri: String,
+    },
     /// libvirt does not know the domain.
     #[error("libvirt knows no domain {name:?}")]
     NoDomain {
@@ -77,6 +83,9 @@ impl DriverError for LibvirtError {
             }
             LibvirtError::NoDomain { .. } => {
                 "list the domains with virsh list --all; domains of a user's session need the URI qemu:///session"
+            }
+            LibvirtError::Silent { .. } => {
+                "restart libvirtd (or virtqemud), which leaves domains running, then run the same command again"
             }
             LibvirtError::NotRunning { .. } => "start it with virsh start",
             LibvirtError::Foreign { .. } => {

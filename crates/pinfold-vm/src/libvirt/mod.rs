@@ -16,8 +16,11 @@ mod backend;
 mod error;
 mod hook;
 mod pins;
+mod silent;
 
-use pinfold_host::{Host, process};
+use std::io::ErrorKind;
+
+use pinfold_host::{Host, HostError, process};
 use pinfold_model::Tid;
 use serde_json::{Value, json};
 
@@ -120,6 +123,14 @@ impl Libvirt {
         }
     }
 
+    fn uri(&self) -> &str {
+        self.uri.as_deref().unwrap_or("the default URI")
+    }
+
+    fn silent(&self) -> LibvirtError {
+        LibvirtError::Silent { uri: self.uri().to_owned() }
+    }
+
     fn words(&self, command: &str, options: &[(&str, &str)]) -> Vec<String> {
         let mut words = vec!["--quiet".to_owned()];
         words.extend(self.uri.as_ref().map(|uri| format!("--connect={uri}")));
@@ -133,10 +144,19 @@ impl Libvirt {
 
     /// Runs one subcommand with `--option=value` arguments and returns its output.
     fn virsh(&self, command: &str, options: &[(&str, &str)]) -> Result<String, VmError> {
+        if silent::is_silent(self.uri()) {
+            return Err(self.silent().into());
+        }
         let words = self.words(command, options);
         // virsh must not make its change after Pinfold was killed and its changes were undone.
         let call = process::Spawn::new(&self.virsh).args(&words).die_with_parent(true);
-        let output = call.capture(self.timeout_ns)?;
+        let output = match call.capture(self.timeout_ns) {
+            Err(HostError::Process { source, .. }) if source.kind() == ErrorKind::TimedOut => {
+                silent::record(self.uri());
+                return Err(self.silent().into());
+            }
+            output => output?,
+        };
         if output.status.success() {
             return Ok(text(&output.stdout));
         }

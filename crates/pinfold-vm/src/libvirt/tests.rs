@@ -1,6 +1,7 @@
 //! Recorded output of virsh 9.0.
 
-use pinfold_model::{CpuSet, Role};
+use pinfold_host::SettingBackend as _;
+use pinfold_model::{CpuSet, Keeper, Lifetime, Role, Setting};
 use serde_json::json;
 
 use super::*;
@@ -153,4 +154,34 @@ fn knows_uuids() {
     for text in ["", "-", "31a8baa6", "--domain", "31a8baa6-60f9-41a2-b3e7-38b09e2b253x"] {
         assert!(!is_uuid(text), "{text}");
     }
+}
+
+/// A daemon that hangs: its socket accepts connections, and nothing answers. Only the first question
+/// waits for its timeout; the others would wait for an hour.
+#[test]
+fn a_silent_daemon_costs_one_timeout() {
+    const SECOND: u64 = 1_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let uri = format!("qemu:///session?socket={}", socket.display());
+    let Ok(libvirt) = Libvirt::new(Some(&uri), SECOND) else {
+        println!("skipped: virsh is not installed");
+        return;
+    };
+    let error = libvirt.names().unwrap_err();
+    assert!(matches!(error.downcast_driver(), Some(LibvirtError::Silent { .. })), "{error}");
+    assert!(error.to_string().contains(&uri), "{error}");
+    let patient = Libvirt { timeout_ns: 3600 * SECOND, ..libvirt };
+    let error = patient.names().unwrap_err();
+    assert!(matches!(error.downcast_driver(), Some(LibvirtError::Silent { .. })), "{error}");
+    let setting = Setting {
+        keeper: Keeper::Libvirt { uri },
+        object: "web".to_owned(),
+        key: "vcpupin 0".to_owned(),
+        lifetime: Lifetime::Running,
+    };
+    let error = LibvirtBackend::new(3600 * SECOND).get(&setting).unwrap_err();
+    assert!(!error.is_gone() && error.to_string().contains("did not answer"), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("restart libvirtd"), "{error}");
 }

@@ -23,7 +23,7 @@ pub struct Daemon {
     pub folder: tempfile::TempDir,
     /// What stands before its command line.
     wrap: Vec<String>,
-    child: Child,
+    pub child: Child,
 }
 
 impl Daemon {
