@@ -1,8 +1,8 @@
 //! `tune` on the real demo guest: it measures, stops when told to, goes on, and leaves
 //! nothing behind.
 
-use crate::common::machine::QEMU;
-use crate::common::{SECOND_NS, Sandbox, TIMEOUT_NS, is_missing};
+use crate::common::machine::{Machine, QEMU};
+use crate::common::{TIMEOUT_NS, SECOND_NS, Sandbox, is_missing, until};
 use pinfold_host::process::Child;
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};
@@ -85,4 +85,28 @@ fn a_run_is_stopped_gone_on_with_and_leaves_nothing() {
         }
     }
     assert_eq!(folder.sandbox.print(&["status"]).trim(), "no placement is active");
+}
+
+/// A machine of the same state directory has CPUs of its own.
+#[test]
+fn owners_of_cpus_are_named_unless_they_are_ignored() {
+    let Some(machine) = Machine::new_in(Sandbox::with_claims(), "-smp 1") else { return };
+    let qmp = machine.qmp();
+    machine.print(&["apply", "--qmp", &qmp, "--strategy", "compact", "--ignore-claims"]);
+    for (more, is_named) in [(&[][..], true), (&["--ignore-claims"], false)] {
+        let folder = machine.path(&format!("store{}", more.len()));
+        let words = ["tune", "--demo", "--budget", "7m", "--strategies", "compact"];
+        machine.write("said", "");
+        let mut child = machine.start_logged(&[&words[..], &["--store", &folder], more].concat());
+        assert!(
+            until(|| Store::open(&folder).is_ok_and(|store| store.run(RunId(1)).is_ok())),
+            "{}",
+            machine.read("said")
+        );
+        child.terminate().expect("it may have ended");
+        let status = child.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends");
+        let said = machine.read("said");
+        assert_eq!(status.and_then(|status| status.code()), Some(130), "{said}");
+        assert_eq!(said.contains(&machine.name), is_named, "{more:?}: {said}");
+    }
 }
