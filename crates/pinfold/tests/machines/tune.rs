@@ -2,7 +2,7 @@
 //! nothing behind.
 
 use crate::common::machine::{Machine, QEMU};
-use crate::common::{TIMEOUT_NS, SECOND_NS, Sandbox, is_missing, until};
+use crate::common::{SECOND_NS, Sandbox, TIMEOUT_NS, is_missing, until};
 use pinfold_host::process::Child;
 use pinfold_host::{Clock, SystemClock};
 use pinfold_model::{LoadState, Metric};
