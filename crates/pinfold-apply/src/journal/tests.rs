@@ -12,6 +12,7 @@ use pinfold_model::{
 };
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
+use super::prune::HISTORY;
 use super::*;
 use crate::{ApplyError, apply, no_observer, plan_steps, undo};
 
@@ -393,7 +394,7 @@ fn is_read_and_taken_back(text: &str, supervised: bool) {
     let mut journal = journals.begin(&host, &new).unwrap();
     apply(&host, &plan, &target, &mut journal, &mut no_observer()).unwrap();
     drop(journal);
-    journals.files.replace("500-1500.jsonl", text.as_bytes()).unwrap();
+    journals.files.replace("500-1500.jsonl", text.as_bytes(), 0).unwrap();
     let mut journal = journals.reopen("500-1500").unwrap().unwrap();
     assert_eq!(journal.record().step_count(), 7);
     assert!(journal.record().header.namespaces.is_empty());
@@ -422,7 +423,7 @@ fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
         let (header, rest) = text.split_once('\n').unwrap();
         let header = summed(&header.replacen(r#""created_unix_s""#, &noted, 1));
         let other = format!("{header}\n{rest}");
-        journals.files.replace("500-1500.jsonl", other.as_bytes()).unwrap();
+        journals.files.replace("500-1500.jsonl", other.as_bytes(), 0).unwrap();
         let mut journal = journals.reopen("500-1500").unwrap().unwrap();
         let report = undo(&host, &mut journal);
         assert_eq!((report.gone, report.restored, report.failed.len()), (0, 0, 1), "{report:?}");
@@ -432,7 +433,7 @@ fn a_journal_of_another_namespace_is_refused_whole_and_stays_open() {
         assert!(!journal.record().has_ended());
         assert_eq!(applied, host.snapshot());
     }
-    journals.files.replace("500-1500.jsonl", text.as_bytes()).unwrap();
+    journals.files.replace("500-1500.jsonl", text.as_bytes(), 0).unwrap();
     assert!(undo(&host, &mut journals.reopen("500-1500").unwrap().unwrap()).is_complete());
 }
 
@@ -685,7 +686,7 @@ fn a_mark_is_void_once_its_journal_has_ended_or_its_process_and_journal_are_gone
             if has_journal {
                 let mut text = first.files.read("500-1500.jsonl").unwrap();
                 put_line(&mut text, &ended(), &path, true).unwrap();
-                first.files.replace("500-1500.jsonl", &text).unwrap();
+                first.files.replace("500-1500.jsonl", &text, 0).unwrap();
             } else {
                 host.exit(Tid(500));
             }

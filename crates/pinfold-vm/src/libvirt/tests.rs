@@ -1,7 +1,7 @@
 //! Recorded output of virsh 9.0.
 
 use pinfold_host::SettingBackend as _;
-use pinfold_model::{CpuSet, Keeper, Lifetime, Role, Setting};
+use pinfold_model::{CpuSet, Lifetime, Role, Setting, SettingManager};
 use serde_json::json;
 
 use super::*;
@@ -176,7 +176,7 @@ fn a_silent_daemon_costs_one_timeout() {
     let error = patient.names().unwrap_err();
     assert!(matches!(error.downcast_driver(), Some(LibvirtError::Silent { .. })), "{error}");
     let setting = Setting {
-        keeper: Keeper::Libvirt { uri },
+        keeper: SettingManager::Libvirt { uri },
         object: "web".to_owned(),
         key: "vcpupin 0".to_owned(),
         lifetime: Lifetime::Running,
