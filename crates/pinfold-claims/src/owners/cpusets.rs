@@ -11,6 +11,7 @@
 //! an owner of its own.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::{self, Version};
 use pinfold_host::{HostError, paths};
@@ -75,9 +76,9 @@ impl Group {
     }
 }
 
-/// True if a claim is that of a partition to which a group belongs.
+/// True if a claim is that of a partition or cgroup to which a group belongs.
 pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
-    claim.owner.kind == &PARTITION
+    [&PARTITION, &UNIT].contains(&claim.owner.kind)
         && claim.source.unit.as_deref().is_some_and(|unit| is_below(group, unit))
 }
 
@@ -96,6 +97,8 @@ struct Walk<'w, 'h> {
     has_libvirt: bool,
     /// CPUs of Kubernetes containers that are known.
     of_kubelet: CpuSet,
+    /// Groups of the processes of other owners.
+    of_owners: OnceCell<Vec<String>>,
     /// Number of files of groups that could not be read, and why the first could not.
     unread: Cell<usize>,
     first: OnceCell<HostError>,
@@ -108,8 +111,8 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let of_kubelet = kubelet::known_cpus(claims);
     let root = mount.mount.path.trim_end_matches('/').to_owned();
     let (unread, first) = (Cell::new(0), OnceCell::new());
-    let walk =
-        Walk { context, version: mount.version, root, has_libvirt, of_kubelet, unread, first };
+    let (version, of_owners) = (mount.version, OnceCell::new());
+    let walk = Walk { context, version, root, has_libvirt, of_kubelet, of_owners, unread, first };
     let cpus = walk.cpus("").unwrap_or_else(|| context.online.clone());
     walk.claim_children("", &cpus, 0, claims);
     if let Some(error) = walk.first.get() {
@@ -194,6 +197,16 @@ impl Walk<'_, '_> {
         claims.add(&owner, left, Exclusivity::Exclusive, &Source::unit(group));
     }
 
+    /// The groups of the processes of owners that were found before.
+    fn groups_of_owners(&self, claims: &Claims) -> &[String] {
+        self.of_owners.get_or_init(|| {
+            let processes: BTreeSet<_> =
+                claims.all().iter().filter_map(|claim| claim.owner.process).collect();
+            let groups = processes.into_iter().filter_map(|one| group_of(self.context.host, one));
+            groups.collect()
+        })
+    }
+
     /// True if a group or one below it has processes.
     fn has_processes(&self, group: &str) -> bool {
         let path = format!("{}{group}", self.root);
@@ -224,7 +237,16 @@ impl Walk<'_, '_> {
             }
             Group::Narrowed => {
                 let owner = Owner::new(&UNIT, name);
-                claims.add(&owner, cpus.clone(), Exclusivity::Shared, &source);
+                let claim = Claim::new(&owner, cpus.clone(), Exclusivity::Shared, &source);
+                // Machines in it have claims of their own, and so have the groups below it.
+                let is_of_known =
+                    self.groups_of_owners(claims).iter().any(|own| is_below(own, group));
+                let bound = if !is_of_known && self.has_processes(group) {
+                    cpus.clone()
+                } else {
+                    CpuSet::new()
+                };
+                claims.push(Claim { bound, ..claim });
             }
             Group::Refused(why) => {
                 self.context.refuse(
