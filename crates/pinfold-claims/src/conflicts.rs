@@ -50,7 +50,7 @@ impl SharedCpus {
 }
 
 /// The parts of the CPUs of some owners, each with its owners.
-fn by_users<'c>(users: Vec<(&'c Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&'c Owner>)> {
+fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
     let mut parts: Vec<(CpuSet, Vec<&Owner>)> = Vec::new();
     for (owner, mut rest) in users {
         let mut next = Vec::new();

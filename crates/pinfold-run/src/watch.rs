@@ -130,9 +130,7 @@ pub fn watch(
     require_visible_threads(&host, &journals)?;
     let mut watched = WatchedFile::new(&host, state)?;
     watcher.find_placements()?;
-    if let Some(only) = options.only
-        && watcher.placements.is_empty()
-    {
+    if let Some(only) = options.only.filter(|_| watcher.placements.is_empty()) {
         return Err(undo::unknown_placement_failure(only, has_active(&journals)?));
     }
     say(&format!(

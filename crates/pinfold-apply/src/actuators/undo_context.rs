@@ -115,9 +115,8 @@ impl<'a> UndoContext<'a> {
 
     /// The tasks whose masks a managing program set for a step, with their originals.
     pub(super) fn masks_of_settings(&self) -> impl Iterator<Item = &'a (TaskId, CpuSet)> {
-        self.steps.iter().flat_map(|step| match &step.undo {
-            Undo::WriteSetting { masks, .. } => masks.as_slice(),
-            _ => &[],
+        self.steps.iter().flat_map(|step| {
+            if let Undo::WriteSetting { masks, .. } = &step.undo { masks.as_slice() } else { &[] }
         })
     }
 

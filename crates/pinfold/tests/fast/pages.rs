@@ -368,7 +368,7 @@ fn the_pages_have_each_format_tunable_method_and_check() {
     let mut count = 0;
     for file in files::list(&format!("{ROOT}/{folder}")).unwrap() {
         let text = files::read_text(&format!("{ROOT}/{folder}/{file}")).unwrap();
-        for call in text.split("Words::new(").skip(1) {
+        for call in text.split("FaultText::new(").skip(1) {
             let name = call.split(',').next().unwrap_or_default();
             let names: Vec<&str> = name.split('"').skip(1).step_by(2).collect();
             count += names.len();

@@ -21,7 +21,7 @@ impl Folder {
 
     fn tune(&self, more: &[&str]) -> Child {
         // The budget is long so that a slow machine is not refused; the test ends it early.
-        let words = ["tune", "--demo", "--budget", "7m", "--strategies", "none,compact"];
+        let words = ["tune", "--demo", "--budget", "2h", "--strategies", "none,compact"];
         let files = ["--store", &self.store, "--report", &self.sandbox.path("r")];
         self.sandbox.start(&[&words[..], &files, more].concat())
     }
@@ -95,7 +95,7 @@ fn owners_of_cpus_are_named_unless_they_are_ignored() {
     machine.print(&["apply", "--qmp", &qmp, "--strategy", "compact", "--ignore-claims"]);
     for (more, is_named) in [(&[][..], true), (&["--ignore-claims"], false)] {
         let folder = machine.path(&format!("store{}", more.len()));
-        let words = ["tune", "--demo", "--budget", "7m", "--strategies", "compact"];
+        let words = ["tune", "--demo", "--budget", "2h", "--strategies", "compact"];
         machine.write("said", "");
         let mut child = machine.start_logged(&[&words[..], &["--store", &folder], more].concat());
         assert!(
