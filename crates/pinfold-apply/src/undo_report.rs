@@ -71,7 +71,11 @@ impl UndoReport {
 
     pub(crate) fn fail(&mut self, what: &str, error: &(dyn std::error::Error + 'static)) {
         let text = format!("{what} could not be restored: {}", with_causes(error));
-        let hint = format!("remove the cause, then run `{}` again", Command::new("undo"));
+        let remedy = match error.downcast_ref() {
+            Some(HostError::Kept { hint: Some(hint), .. }) => hint,
+            _ => "remove the cause",
+        };
+        let hint = format!("{remedy}, then run `{}` again", Command::new("undo"));
         self.failed.push(Finding::problem("undo", text).with_hint(hint));
     }
 }

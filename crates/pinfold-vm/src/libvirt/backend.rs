@@ -230,11 +230,7 @@ fn fault(setting: &Setting, error: VmError) -> HostError {
         says(message, &["failed to get domain", "domain is not running", "Domain not found"]);
     let away =
         says(message, &["failed to connect", "Cannot recv data", "End of file while reading"]);
-    let hint = if away {
-        Some("start libvirtd (or virtqemud), then run the same command again".to_owned())
-    } else {
-        error.hint()
-    };
+    let hint = if away { Some("start libvirtd (or virtqemud)".to_owned()) } else { error.hint() };
     fail_kept(setting, error.to_string(), gone && !away, hint)
 }
 

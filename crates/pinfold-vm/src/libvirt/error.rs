@@ -85,7 +85,7 @@ impl DriverError for LibvirtError {
                 "list the domains with virsh list --all; domains of a user's session need the URI qemu:///session"
             }
             LibvirtError::Silent { .. } => {
-                "restart libvirtd (or virtqemud), which leaves domains running, then run the same command again"
+                "restart libvirtd (or virtqemud), which leaves domains running"
             }
             LibvirtError::NotRunning { .. } => "start it with virsh start",
             LibvirtError::Foreign { .. } => {

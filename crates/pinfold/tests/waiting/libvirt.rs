@@ -292,7 +292,7 @@ fn undo_waits_for_a_libvirt_that_is_away_and_finds_it_again() {
     let output = pinfold(&daemon, &["undo"]);
     daemon.child.signal(Signaled::Continue).expect("it runs");
     let said = output.expect_code(5);
-    assert_parts(&said, &["did not answer in time", " undo` again"]);
+    assert_parts(&said, &["did not answer in time", "restart libvirtd", " undo` again"]);
     pinfold(&daemon, &["undo"]).expect_success();
     assert_eq!(masks(pid), before);
     assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
