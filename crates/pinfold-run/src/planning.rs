@@ -206,8 +206,7 @@ fn uncounted_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
         others => format!(" and {}", count_noun(others, "other busy thread")),
     };
     let text = format!(
-        "the plan uses {}, although {} (busy thread, process {}){others} can run nowhere \
-         else: plans do not count busy threads as owners",
+        "the plan uses {}, although {} (busy thread, process {}){others} can run nowhere else:          plans do not count busy threads as owners",
         cpus_text(&cpus),
         escape::name(&first.name),
         first.process,
