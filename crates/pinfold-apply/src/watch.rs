@@ -20,7 +20,6 @@ mod vhost;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
-use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
@@ -630,7 +629,7 @@ impl Watcher {
         }
         let planned = match (&step.change, owner::planned_cpus(step)) {
             (Change::SetPolicy { policy, .. }, _) => policy.to_string(),
-            (_, cpus) => cpus_text(&cpus.unwrap_or_default()),
+            (_, cpus) => format!("CPUs {}", cpus.unwrap_or_default()),
         };
         let clue = clues.of_change(task, step)?;
         Ok(Some(WatchEvent::Yielded { task, role, planned, found, clue }))
@@ -743,10 +742,10 @@ struct Chosen {
 /// The value of a thread when a step was made for it.
 fn found_value(undo: &Undo) -> String {
     match undo {
-        Undo::SetAffinity { original, .. } => cpus_text(original),
+        Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
         Undo::SetPolicy { original, .. } => original.to_string(),
         Undo::WriteSetting { original, masks, .. } => match masks.first() {
-            Some((_, mask)) => cpus_text(mask),
+            Some((_, mask)) => format!("CPUs {mask}"),
             None => original.clone().unwrap_or_default(),
         },
         Undo::WriteFile { .. }

@@ -174,18 +174,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// A busy thread that no plan counts as an owner: a moment later it may be idle, and the same
-/// command would plan something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uncounted {
-    /// Its process.
-    pub process: Tid,
-    /// Its name.
-    pub name: String,
-    /// Its only CPU.
-    pub cpu: CpuSet,
-}
-
 /// CPUs that an owner claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
@@ -195,8 +183,7 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// How they are claimed.
     pub exclusivity: Exclusivity,
-    /// Those of the CPUs that are the only one of a thread, which can run nowhere else; of a cgroup
-    /// with tasks of no known machine all of them.
+    /// Those of the CPUs that are the only one of a thread, which can run nowhere else.
     pub bound: CpuSet,
     /// The number of its vCPUs that float over the CPUs.
     pub floating_vcpus: u32,

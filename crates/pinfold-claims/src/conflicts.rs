@@ -6,7 +6,6 @@ use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan}
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerCategory, Source};
 use crate::claim_set::{ByCpu, Claims};
-use crate::owners::cpusets::UNIT;
 
 /// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
 pub const USED_TWICE: &str = "cpu-used-twice";
@@ -22,86 +21,12 @@ pub struct Conflict<'c> {
     pub second: &'c Owner,
 }
 
-/// CPUs that the same owners use although at least one of them should have them alone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedCpus {
-    /// The CPUs.
-    pub cpus: CpuSet,
-    /// The owners, as text.
-    pub users: Vec<String>,
-    /// What the user can do.
-    hint: &'static str,
-}
-
-impl SharedCpus {
-    /// The warning about them, with all users.
+impl Conflict<'_> {
+    /// The finding about it.
     #[must_use]
     pub fn finding(&self) -> Finding {
-        let by: Vec<String> = self.users.iter().map(|user| format!("by {user}")).collect();
-        let (last, others) = by.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
-        let text = format!(
-            "{} used {} and {last}, and at least one of them should have {} alone",
-            with_verb(&self.cpus),
-            others.join(", "),
-            if self.cpus.len() == 1 { "it" } else { "them" }
-        );
-        Finding::warning(USED_TWICE, text).with_hint(self.hint)
+        used_twice(&self.cpus, &self.first.to_string(), self.second)
     }
-}
-
-/// The parts of the CPUs of some owners, each with its owners.
-fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
-    let mut parts: Vec<(CpuSet, Vec<&Owner>)> = Vec::new();
-    for (owner, mut rest) in users {
-        let mut next = Vec::new();
-        for (part, owners) in parts {
-            let both = part.intersection(&rest);
-            rest = rest.difference(&both);
-            let alone = part.difference(&both);
-            if !both.is_empty() {
-                next.push((both, [owners.as_slice(), &[owner]].concat()));
-            }
-            if !alone.is_empty() {
-                next.push((alone, owners));
-            }
-        }
-        if !rest.is_empty() {
-            next.push((rest, vec![owner]));
-        }
-        parts = next;
-    }
-    parts
-}
-
-fn hint(owners: &[&Owner]) -> &'static str {
-    if owners.last().is_some_and(|owner| owner.journal.is_some()) {
-        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
-    } else {
-        "give one of them other CPUs; `pinfold claims` shows where they are set"
-    }
-}
-
-/// The warnings about conflicts: one for each set of CPUs, with all its users.
-#[must_use]
-pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
-    let mut users: Vec<(&Owner, CpuSet)> = Vec::new();
-    let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
-    for Conflict { cpus, first, second } in conflicts {
-        for owner in [*first, *second] {
-            let place = *places.entry(owner_key(owner)).or_insert_with(|| {
-                users.push((owner, CpuSet::new()));
-                users.len() - 1
-            });
-            users[place].1.add(cpus);
-        }
-    }
-    let mut parts = by_users(users);
-    parts.sort_by_key(|(cpus, _)| cpus.first());
-    let findings = parts.into_iter().map(|(cpus, owners)| {
-        let users = owners.iter().map(ToString::to_string).collect();
-        SharedCpus { cpus, users, hint: hint(&owners) }.finding()
-    });
-    findings.collect()
 }
 
 impl Claims {
@@ -114,11 +39,9 @@ impl Claims {
     /// The same, from the claims of each CPU.
     pub(crate) fn used_twice_by(&self, by_cpu: &ByCpu) -> Vec<Conflict<'_>> {
         let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
-        let owned = self.known.iter().filter(|claim| is_of_machine(claim));
-        let owned = owned.map(|claim| &claim.cpus).collect::<CpuSet>();
         for (cpus, claims) in by_cpu.groups() {
             for (first, second) in self.pairs(claims) {
-                let twice = contradiction(&self.known[first], &self.known[second], &cpus, &owned);
+                let twice = contradiction(&self.known[first], &self.known[second], &cpus);
                 if !twice.is_empty() {
                     found.entry((first, second)).or_default().add(&twice);
                 }
@@ -212,42 +135,10 @@ impl Claims {
         findings.collect()
     }
 
-    /// A warning for each set of CPUs that the machine `name` shares under `plan` with the same
-    /// owners although one of them keeps it exclusively; a note for an owner that does not run.
+    /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
+    /// of the two keeps it exclusively; a note for an owner that does not run.
     #[must_use]
     pub fn conflicts(&self, name: &str, plan: &Plan) -> Vec<Finding> {
-        let shared = self.shared_cpus(name, plan).into_iter().map(|shared| shared.finding());
-        shared.chain(self.reserved_cpus(plan)).collect()
-    }
-
-    /// The CPUs that the machine `name` shares under `plan` with owners that run, although one of
-    /// them keeps them exclusively.
-    #[must_use]
-    pub fn shared_cpus(&self, name: &str, plan: &Plan) -> Vec<SharedCpus> {
-        let users = self.users_of(plan).into_iter().filter(|(claim, _)| claim.active);
-        let parts = by_users(users.map(|(claim, cpus)| (&claim.owner, cpus)).collect());
-        let shared = parts.into_iter().map(|(cpus, owners)| {
-            let others = owners.iter().map(ToString::to_string);
-            let users = std::iter::once(name.to_owned()).chain(others).collect();
-            SharedCpus { cpus, users, hint: hint(&owners) }
-        });
-        shared.collect()
-    }
-
-    /// A note for each owner that does not run and has CPUs of `plan`.
-    #[must_use]
-    pub fn reserved_cpus(&self, plan: &Plan) -> Vec<Finding> {
-        let users = self.users_of(plan).into_iter().filter(|(claim, _)| !claim.active);
-        let findings = users.map(|(claim, cpus)| {
-            let Claim { owner, source, .. } = claim;
-            let text = format!("{} reserved for {owner}, which is not running", with_verb(&cpus));
-            Finding::note("claims", format!("{text}: {source}"))
-        });
-        findings.collect()
-    }
-
-    /// The claims of other owners with the CPUs of a plan that are used twice by them.
-    fn users_of(&self, plan: &Plan) -> Vec<(&Claim, CpuSet)> {
         let own = OwnCpus::from_plan(plan);
         let exclusive = own.isolated.union(&own.dedicated);
         let used = exclusive.union(&own.shared);
@@ -263,7 +154,6 @@ impl Claims {
                     let delayed = own.bound.difference(&claim.bound);
                     claim.cpus.intersection(&exclusive.union(&delayed))
                 }
-                Exclusivity::Shared if is_confined(claim, &exclusive) => claim.cpus.clone(),
                 // Isolation from the host moves such tasks.
                 Exclusivity::Shared if claim.owner.kind.sort != OwnerCategory::Machine => continue,
                 // Isolation from the host excludes threads that have other CPUs too.
@@ -282,7 +172,17 @@ impl Claims {
             twice[place].1.add(&cpus);
         }
         twice.retain(|(_, cpus)| !cpus.is_empty());
-        twice
+        let findings = twice.into_iter().map(|(claim, cpus)| {
+            if claim.active {
+                used_twice(&cpus, name, &claim.owner)
+            } else {
+                let Claim { owner, source, .. } = claim;
+                let text =
+                    format!("{} reserved for {owner}, which is not running", with_verb(&cpus));
+                Finding::note("claims", format!("{text}: {source}"))
+            }
+        });
+        findings.collect()
     }
 }
 
@@ -298,9 +198,8 @@ fn owner_key(owner: &Owner) -> OwnerKey<'_> {
     (kind.name, name, *process, journal.as_deref(), manager.map(|kind| kind.name))
 }
 
-/// Those of some CPUs of two claims on which they contradict each other, if machines own `owned`
-/// exclusively.
-fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet, owned: &CpuSet) -> CpuSet {
+/// Those of some CPUs of two claims on which they contradict each other.
+fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
     fn is_exclusive(one: &Claim, other: &Claim) -> bool {
         one.exclusivity == Exclusivity::Exclusive
             && (other.exclusivity != Exclusivity::Shared
@@ -309,11 +208,6 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet, owned: &CpuSet) -
 
     if first.owner == second.owner || is_member(first, second) || is_member(second, first) {
         return CpuSet::new();
-    }
-    if [first, second].iter().any(|claim| claim.owner.kind == &UNIT) {
-        let is_twice = (is_confined(first, owned) && is_of_machine(second))
-            || (is_confined(second, owned) && is_of_machine(first));
-        return if is_twice { cpus.clone() } else { CpuSet::new() };
     }
     let both = first.exclusivity.is_exclusive() && second.exclusivity.is_exclusive();
     if both || is_exclusive(first, second) || is_exclusive(second, first) {
@@ -326,21 +220,23 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet, owned: &CpuSet) -
     cpus.intersection(&other.bound).difference(&dedicated.bound)
 }
 
-/// True for a cgroup whose tasks have none but some of these CPUs.
-fn is_confined(claim: &Claim, cpus: &CpuSet) -> bool {
-    claim.owner.kind == &UNIT && !claim.bound.is_empty() && claim.bound.is_subset(cpus)
-}
-
-/// True for exclusive CPUs of a machine that runs.
-fn is_of_machine(claim: &Claim) -> bool {
-    claim.active
-        && claim.exclusivity.is_exclusive()
-        && claim.owner.kind.sort == OwnerCategory::Machine
-}
-
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
 fn is_member(owner: &Claim, pool: &Claim) -> bool {
     pool.owner.kind.sort == OwnerCategory::Partition || owner.owner.manager == Some(pool.owner.kind)
+}
+
+fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
+    let text = format!(
+        "{} used by {name} and by {owner}, and at least one of them should have {} alone",
+        with_verb(cpus),
+        if cpus.len() == 1 { "it" } else { "them" }
+    );
+    let hint = if owner.journal.is_some() {
+        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
+    } else {
+        "give one of them other CPUs; `pinfold claims` shows where they are set"
+    };
+    Finding::warning(USED_TWICE, text).with_hint(hint)
 }
 
 fn is_floating(role: &Role, cpus: &CpuSet) -> bool {

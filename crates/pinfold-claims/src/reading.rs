@@ -1,7 +1,7 @@
 //! Reads the claims of a host, and removes those of one machine with its pools.
 
 use pinfold_host::{Host, proc_stat, uptime};
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::Tid;
 
 use crate::claim::{Claim, Exclusivity, Kind, OwnerCategory};
 use crate::claim_set::Claims;
@@ -50,10 +50,7 @@ impl Claims {
         let own = self.known.iter_mut().filter(|claim| {
             owners::cpusets::contains(claim, group) || owners::kubelet::contains(claim, group)
         });
-        own.for_each(|claim| {
-            claim.exclusivity = Exclusivity::Shared;
-            claim.bound = CpuSet::new();
-        });
+        own.for_each(|claim| claim.exclusivity = Exclusivity::Shared);
     }
 
     /// The claims of all but the machine with a process or name, and without those of the pools
@@ -61,15 +58,13 @@ impl Claims {
     #[must_use]
     pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
         let group = group_of(host, process);
-        let mut others = self.clone();
-        others.uncounted.retain(|thread| thread.process != process);
         let managers: Vec<&Kind> = self
             .known
             .iter()
             .filter(|claim| is_of_machine(claim, name, process))
             .filter_map(|c| c.owner.manager)
             .collect();
-        others.filter(|claim| {
+        self.filter(|claim| {
             !is_of_machine(claim, name, process)
                 && !managers.contains(&claim.owner.kind)
                 && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))

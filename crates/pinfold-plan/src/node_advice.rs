@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, NumaNode, Topology};
 
-use crate::error::whole_mib;
 use crate::guest::numa::node_list;
 use crate::text::mib;
 
@@ -128,7 +127,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
             name(&chosen),
             if chosen.len() == 1 { "has" } else { "have" },
             count_noun(room.cpus, "CPU"),
-            mib(whole_mib(room.free_bytes)),
+            mib(room.free_bytes),
             needs(demand),
             if chosen.len() == 1 { "" } else { "; no single node has" },
         );
@@ -163,7 +162,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
     }
     let reason = format!(
         "all nodes: together they have {} free, too few for {}",
-        mib(whole_mib(room(&all, state, demand).free_bytes)),
+        mib(room(&all, state, demand).free_bytes),
         needs(demand),
     );
     NodeAdvice { nodes: ids(&all), is_fitting: false, reason }

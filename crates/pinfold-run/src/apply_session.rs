@@ -18,7 +18,6 @@
 //! # Ok::<(), pinfold_run::Failure>(())
 //! ```
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_apply::order::{self, Move, MoveAction};
@@ -399,10 +398,9 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
 
 fn revert(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
-    let findings = report.near.iter().chain(&report.vanished).chain(&report.changed);
-    // Several steps of one thread or file have the same finding.
-    let texts: BTreeSet<String> = findings.map(ToString::to_string).collect();
-    texts.iter().for_each(|text| say(text));
+    for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
+        say(&finding.to_string());
+    }
     if report.is_complete() {
         return Ok(report);
     }

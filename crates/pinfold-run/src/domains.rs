@@ -10,8 +10,8 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_model::Finding;
 use pinfold_plan::domain_file::PlacementMetadata;
 
+use crate::Failure;
 use crate::inputs::input_failure;
-use crate::{Exit, Failure};
 
 const METADATA: &str = "metadata";
 const FILE: &str = "domains";
@@ -38,51 +38,23 @@ pub struct DomainRequest {
     pub findings: Vec<Finding>,
     /// Where the settings are from, in words.
     pub origin: String,
-    /// True if a row forbids to place it.
-    pub is_excluded: bool,
 }
 
-/// The content of the file; `None` without one.
-///
-/// # Errors
-/// As [`read_text`]; [`Failure`] if it is not TOML or has an unknown table, with line and column.
-pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
-    let Some(text) = read_text(path)? else { return Ok(None) };
-    crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
-}
-
-/// The text of the file; `None` without one. Its tunables are set as root, so the file and its
+/// The content of the file; `None` without one. Its tunables are set as root, so the file and its
 /// folder must belong to the caller and must not be writable by others.
 ///
 /// # Errors
-/// [`Failure`] if it is not safe or cannot be read.
-pub fn read_text(path: &str) -> Result<Option<String>, Failure> {
+/// [`Failure`] if it is not safe, cannot be read, or has a fault, with line and column.
+pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
     let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
-    let folder = if folder.is_empty() { "/" } else { folder };
     let Some(folder) = StateDir::open_existing(folder)? else { return Ok(None) };
     if !folder.contains(name) {
         return Ok(None);
     }
     // Through the open folder: the path could refer to another file by now.
     let bytes = folder.read_at_most(name, MOST_BYTES)?;
-    files::text(path, bytes).map(Some).map_err(|error| input_failure(&error))
-}
-
-/// Parses the text of the file, of which no row may have a fault.
-///
-/// # Errors
-/// [`Failure`] with the path, and the line of each fault.
-pub fn parse_whole(path: &str, text: &str) -> Result<Domains, Failure> {
-    let domains = crate::inputs::name_option(path, Domains::from_toml(text))?;
-    let rows = domains.rows.iter().filter_map(|row| row.fault.as_ref());
-    let faults: Vec<&ConfigError> = domains.faults.iter().chain(rows).collect();
-    let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
-    texts.extend(domains.repeated_names());
-    if texts.is_empty() {
-        return Ok(domains);
-    }
-    let failure = Failure::new(Exit::Input, format!("{path}: {}", texts.join("; ")));
-    Err(Failure { hint: faults.iter().find_map(|fault| fault.hint()), ..failure })
+    let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
+    crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
 }
 
 /// What is asked for a machine, with the content of the file at `path`.
@@ -106,7 +78,8 @@ pub fn domain_request(
         }
     };
     let file = file.unwrap_or_else(|failure| {
-        asked.findings.push(file_warning(failure, "the file is ignored"));
+        let text = format!("{}; the file is ignored", failure.message);
+        asked.findings.push(warning(FILE, text, failure.hint));
         None
     });
     let file = file.unwrap_or_default();
@@ -140,7 +113,6 @@ pub fn domain_request(
         Some(settings) => settings.place != Some(false),
         None => own.is_some() || file.default.place == Some(true),
     };
-    asked.is_excluded = row.as_ref().is_some_and(|settings| settings.place == Some(false));
     asked.origin = if origins.is_empty() { "by default".to_owned() } else { origins.join("; ") };
     asked.settings = is_placed.then(|| {
         own.unwrap_or_default()
@@ -157,29 +129,20 @@ fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
         warning(METADATA, format!("{error}; the domain is placed by default"), hint)
     })?;
     let Some(request) = request else { return Ok(None) };
+    let wrong = |error: ConfigError| {
+        let text = format!("line {}: {error}; the domain is placed by default", request.line);
+        warning(METADATA, text, error.hint())
+    };
     let strategy = request.strategy.as_deref().map(domains::strategy).transpose();
     let prefer = request.prefer.as_deref().map(requests::preference).transpose();
     let emulator = request.emulator.as_deref().map(requests::parse_emulator_request).transpose();
-    match (strategy, prefer, emulator) {
-        (Ok(strategy), Ok(prefer), Ok(emulator)) => {
-            let settings =
-                DomainSettings { strategy, prefer, emulator, ..DomainSettings::default() };
-            Ok(Some((settings, request.line)))
-        }
-        (strategy, prefer, emulator) => {
-            let errors = [strategy.err(), prefer.err(), emulator.err()];
-            let errors: Vec<ConfigError> = errors.into_iter().flatten().collect();
-            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-            let texts = texts.join("; ");
-            let text = format!("line {}: {texts}; the domain is placed by default", request.line);
-            Err(warning(METADATA, text, errors.iter().find_map(ConfigError::hint)))
-        }
-    }
-}
-
-/// The finding about a file with a fault, and what happens instead.
-pub fn file_warning(failure: Failure, instead: &str) -> Finding {
-    warning(FILE, format!("{}; {instead}", failure.message), failure.hint)
+    let settings = DomainSettings {
+        strategy: strategy.map_err(wrong)?,
+        prefer: prefer.map_err(wrong)?,
+        emulator: emulator.map_err(wrong)?,
+        ..DomainSettings::default()
+    };
+    Ok(Some((settings, request.line)))
 }
 
 fn warning(subject: &'static str, text: String, hint: Option<String>) -> Finding {
@@ -193,6 +156,7 @@ fn warning(subject: &'static str, text: String, hint: Option<String>) -> Finding
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Exit;
 
     const ROWS: &str = "[default]
 strategy = \"compact\"

@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, HostMut, paths, proc_status};
-use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
@@ -308,9 +307,7 @@ fn without_offline(
         return Ok(Reverted::Restored);
     }
     let text = format!(
-        "the mask of {task} is restored to {now}, without {}, which {} offline",
-        cpus_text(&offline),
-        select_verb(offline.len(), "is", "are")
+        "the mask of {task} is restored to {now}, without CPUs {offline}, which are offline"
     );
     let hint = format!("when they are online again: taskset -p -c {mask} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError};
-use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
 
 use super::change::{self, present_cpus};
@@ -206,10 +205,8 @@ pub(super) fn find_locked_out(
     let Some(all) = allowed_cpus(host, task.tid)? else { return Ok(None) };
     Ok(all.is_disjoint(&planned).then(|| {
         let text = format!(
-            "thread {} cannot run on {}: its cpuset has only {}",
-            task.tid,
-            cpus_text(&planned),
-            cpus_text(&all)
+            "thread {} cannot run on CPUs {planned}: its cpuset has only CPUs {all}",
+            task.tid
         );
         Finding::warning("watch", text)
     }))

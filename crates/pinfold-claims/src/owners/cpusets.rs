@@ -11,7 +11,6 @@
 //! an owner of its own.
 
 use std::cell::{Cell, OnceCell};
-use std::collections::BTreeSet;
 
 use pinfold_host::mountinfo::{self, Version};
 use pinfold_host::{HostError, paths};
@@ -76,9 +75,9 @@ impl Group {
     }
 }
 
-/// True if a claim is that of a partition or cgroup to which a group belongs.
+/// True if a claim is that of a partition to which a group belongs.
 pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
-    [&PARTITION, &UNIT].contains(&claim.owner.kind)
+    claim.owner.kind == &PARTITION
         && claim.source.unit.as_deref().is_some_and(|unit| is_below(group, unit))
 }
 
@@ -97,8 +96,6 @@ struct Walk<'w, 'h> {
     has_libvirt: bool,
     /// CPUs of Kubernetes containers that are known.
     of_kubelet: CpuSet,
-    /// Groups of the processes of other owners.
-    of_owners: OnceCell<Vec<String>>,
     /// Number of files of groups that could not be read, and why the first could not.
     unread: Cell<usize>,
     first: OnceCell<HostError>,
@@ -111,8 +108,8 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let of_kubelet = kubelet::known_cpus(claims);
     let root = mount.mount.path.trim_end_matches('/').to_owned();
     let (unread, first) = (Cell::new(0), OnceCell::new());
-    let (version, of_owners) = (mount.version, OnceCell::new());
-    let walk = Walk { context, version, root, has_libvirt, of_kubelet, of_owners, unread, first };
+    let walk =
+        Walk { context, version: mount.version, root, has_libvirt, of_kubelet, unread, first };
     let cpus = walk.cpus("").unwrap_or_else(|| context.online.clone());
     walk.claim_children("", &cpus, 0, claims);
     if let Some(error) = walk.first.get() {
@@ -197,16 +194,6 @@ impl Walk<'_, '_> {
         claims.add(&owner, left, Exclusivity::Exclusive, &Source::unit(group));
     }
 
-    /// The groups of the processes of owners that were found before.
-    fn groups_of_owners(&self, claims: &Claims) -> &[String] {
-        self.of_owners.get_or_init(|| {
-            let processes: BTreeSet<_> =
-                claims.all().iter().filter_map(|claim| claim.owner.process).collect();
-            let groups = processes.into_iter().filter_map(|one| group_of(self.context.host, one));
-            groups.collect()
-        })
-    }
-
     /// True if a group or one below it has processes.
     fn has_processes(&self, group: &str) -> bool {
         let path = format!("{}{group}", self.root);
@@ -237,16 +224,7 @@ impl Walk<'_, '_> {
             }
             Group::Narrowed => {
                 let owner = Owner::new(&UNIT, name);
-                let claim = Claim::new(&owner, cpus.clone(), Exclusivity::Shared, &source);
-                // Machines in it have claims of their own, and so have the groups below it.
-                let is_of_known =
-                    self.groups_of_owners(claims).iter().any(|own| is_below(own, group));
-                let bound = if !is_of_known && self.has_processes(group) {
-                    cpus.clone()
-                } else {
-                    CpuSet::new()
-                };
-                claims.push(Claim { bound, ..claim });
+                claims.add(&owner, cpus.clone(), Exclusivity::Shared, &source);
             }
             Group::Refused(why) => {
                 self.context.refuse(

@@ -16,7 +16,6 @@ use super::Facts;
 use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::{Clock, HostMut};
-use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{Method, PuId, Speed};
 use std::iter::Flatten;
 
@@ -251,11 +250,7 @@ impl Emulation for Gov<'_> {
         for lane in &self.lanes {
             let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
             if let Some(others) = others.filter(|others| !others.is_empty()) {
-                notes.push(format!(
-                    "{} {} this frequency too",
-                    cpus_text(&others),
-                    select_verb(others.len(), "has", "have")
-                ));
+                notes.push(format!("CPUs {others} have this frequency too"));
             }
         }
         if let Some(late) =

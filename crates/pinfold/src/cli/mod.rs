@@ -439,13 +439,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["slowed", "cores"])]
     pub pin_after: Option<String>,
     /// Place it after this time at the latest (--pin-after)
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "5m",
-        conflicts_with = "slowed",
-        requires = "pin_after"
-    )]
+    #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "slowed")]
     pub pin_timeout: String,
     /// Act on threads whose affinity or policy another program changed
     #[arg(long, value_name = "ACTION", value_enum, default_value_t,
@@ -555,9 +549,6 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Exit with 0 although a CPU is used twice, which is still reported
-    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
-    pub ignore_claims: bool,
 }
 
 /// `pinfold top`.

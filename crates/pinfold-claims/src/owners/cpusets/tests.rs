@@ -180,32 +180,3 @@ fn containers_that_the_kubelet_does_not_know_have_their_cpus() {
         ["app 2-3 exclusive", "the other Kubernetes containers 0-1 shared", "podu-3 5 shared"];
     assert_eq!(found(&claims), expected);
 }
-
-/// Its tasks can run nowhere else; one with another CPU, without tasks, or with the machine itself
-/// in it is no conflict.
-#[test]
-fn a_cgroup_with_only_the_exclusive_cpus_of_a_machine_is_a_conflict() {
-    let of = |cpus: &str, populated: &str, machine: u32| {
-        let files = [
-            ("/sys/fs/cgroup/box.slice/cgroup.events", populated),
-            ("/proc/40/cgroup", "0::/user.slice\n"),
-            ("/proc/41/cgroup", "0::/box.slice/vm.scope\n"),
-        ];
-        let mut claims = Claims::default();
-        let claim = claim_of("web", "40-7");
-        let owner = claim.owner.clone().of_process(pinfold_model::Tid(machine));
-        claims.push(Claim { owner, ..claim });
-        claims.read_owners(&tree_with(&[("/box.slice", cpus, "member")], &files));
-        crate::conflicts::findings(&claims.used_twice())
-    };
-    let found = of("4-5", "populated 1\nfrozen 0\n", 40);
-    assert_eq!(found.len(), 1, "{found:?}");
-    let text = &found[0].text;
-    assert!(text.starts_with("the CPUs 4-5 are used by web (placement 40-7) and by box"), "{text}");
-    assert_eq!(of("4", "populated 1\n", 40).len(), 1);
-    for (cpus, populated, machine) in
-        [("4-6", "populated 1\n", 40), ("4-5", "populated 0\n", 40), ("4-5", "populated 1\n", 41)]
-    {
-        assert_eq!(of(cpus, populated, machine), [], "{cpus} {populated} {machine}");
-    }
-}
