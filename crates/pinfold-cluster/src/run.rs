@@ -101,14 +101,14 @@ impl Submission {
 /// ```no_run
 /// use pinfold_cluster::{NewRun, Submission};
 /// use pinfold_run::study::{Display, read};
-/// use pinfold_study::study::{Form, Update};
+/// use pinfold_study::study::{PresetSelection, Update};
 ///
 /// let study = read("studies/vm-latency.toml")?;
 /// let new = NewRun {
 ///     study: &study,
 ///     scheduler: "slurm",
 ///     file: "studies/vm-latency.toml",
-///     form: Form::from_preset(None),
+///     form: PresetSelection::from_preset(None),
 ///     store: "results.sqlite",
 ///     command: "pinfold study run",
 ///     shared: Some("/shared".to_owned()),

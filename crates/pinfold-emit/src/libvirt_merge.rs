@@ -46,7 +46,7 @@ pub struct Merged {
 /// let request = Request::vm("vm", VcpuCount::Exactly(2));
 /// let plan = pinfold_plan::plan("compact", &topology, &request)?;
 /// let xml = "<domain type='kvm'>\n  <name>vm</name>\n  <vcpu>2</vcpu>\n</domain>\n";
-/// let merged = pinfold_emit::libvirt_into(xml, &plan, &plan.vnodes[0], &topology)?;
+/// let merged = pinfold_emit::merge_libvirt_domain(xml, &plan, &plan.vnodes[0], &topology)?;
 /// assert!(merged.text.contains("<cputune>"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -138,14 +138,14 @@ pub(crate) fn require_initial_namespace(host: &dyn Host) -> Result<(), ExitsErro
 /// An observation in progress.
 ///
 /// ```no_run
-/// use pinfold_exits::{VcpuThread, Watch, from_source, look};
+/// use pinfold_exits::{VcpuThread, Watch, detect_exit_source, from_source};
 /// use pinfold_host::{LiveHost, SystemClock, proc_stat};
 /// use pinfold_model::Tid;
 ///
 /// let (host, second_ns) = (LiveHost::new()?, 1_000_000_000);
 /// let stat = proc_stat::read(&host, Tid(4711))?.ok_or("no such thread")?;
 /// let threads = [VcpuThread { vcpu: 0, task: stat.task() }];
-/// let scope = from_source(look(&host, &SystemClock, &threads, second_ns)?);
+/// let scope = from_source(detect_exit_source(&host, &SystemClock, &threads, second_ns)?);
 /// let watch = Watch::begin(&host, &SystemClock, scope, &threads)?;
 /// watch.wait(&host, &SystemClock, 10 * second_ns, &|| false)?;
 /// println!("{} exits", watch.finish(&host, &SystemClock)?.total.exits());

@@ -3,13 +3,13 @@
 //! ```no_run
 //! use pinfold_host::SystemClock;
 //! use pinfold_run::apply_session::{self, OnStop, Placement};
-//! use pinfold_run::target::{Vm, placeable};
+//! use pinfold_run::target::{Vm, to_target};
 //! use pinfold_run::{host, inputs};
 //! use pinfold_vm::VmSelector;
 //!
 //! let host = host::live()?;
 //! let vm = Vm::find(&host, &VmSelector::Name("web".to_owned()))?;
-//! let (plan, target) = (inputs::read_plan("plan.json")?, placeable(&vm.found));
+//! let (plan, target) = (inputs::read_plan("plan.json")?, to_target(&vm.found));
 //! let state = host::state(None)?;
 //! let journals = host::journals(&state, &SystemClock)?;
 //! let placement = Placement { plan: &plan, target: &target };

@@ -236,7 +236,10 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
 
     let own = grows_and_shrinks(&scene, vcpu);
     let reported = scene.read("said");
-    assert!(reported.contains("\"found\":\"CPU") && reported.contains("\"who\":\""), "{reported}");
+    assert!(
+        reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
+        "{reported}"
+    );
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     assert!(
