@@ -107,14 +107,12 @@ impl Claims {
         let Some(name) = group.split('/').find_map(|name| name.strip_prefix("pinfold-")) else {
             return false;
         };
-        // The group of a placement has the ID of its first journal, to which later ones add a
-        // number; those of a platform have other names.
+        // The groups of a placement have the PID and start time of its machine, some with what they
+        // are for (`-vm`, `-part`); its journals add a number to the same ID. Those of a platform
+        // have other names.
         let is_of_placement = name.starts_with(|first: char| first.is_ascii_digit());
         self.known.iter().any(|claim| match &claim.owner.journal {
-            Some(id) if is_of_placement => {
-                let rest = id.strip_prefix(name);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-            }
+            Some(id) if is_of_placement => id.split('-').take(2).eq(name.split('-').take(2)),
             journal => journal.is_some() && claim.owner.name.is_empty(),
         })
     }

@@ -110,6 +110,23 @@ fn a_group_of_pinfold_without_its_journal_has_an_owner() {
     assert_eq!(found(&of(populated, &all)).len(), 2);
 }
 
+#[test]
+fn all_groups_of_a_placement_belong_to_it() {
+    let groups = ["pinfold-40-7", "pinfold-40-7-vm", "pinfold-40-7-part"];
+    let paths = groups.map(|name| format!("/{name}"));
+    let events = groups.map(|name| format!("/sys/fs/cgroup/{name}/cgroup.events"));
+    let tree = tree_with(
+        &paths.each_ref().map(|path| (path.as_str(), "4-5", "root")),
+        &events.each_ref().map(|path| (path.as_str(), "populated 1\n")),
+    );
+    for (id, count) in [("40-7", 1), ("40-7-2", 1), ("40-71", 4), ("4-7", 4)] {
+        let mut claims = Claims::default();
+        claims.push(claim_of("web", id));
+        claims.read_owners(&tree);
+        assert_eq!(claims.all().len(), count, "{id}: {:?}", found(&claims));
+    }
+}
+
 fn claim_of(name: &str, id: &str) -> Claim {
     let owner = Owner::new(&super::super::placements::PLACEMENT, name).of_journal(id);
     let cpus = CpuSet::parse_list("4-5").unwrap();
