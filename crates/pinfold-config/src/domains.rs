@@ -16,6 +16,8 @@
 //! A row with a fault is left out, with its `place`; the others stay. A file that is not TOML, or
 //! has an unknown table, is refused as a whole.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use pinfold_model::{CpuSet, EmulatorRequest, IsolationScope, Preference, STRATEGY_NAMES, closest};
 
 use crate::ConfigError;
@@ -114,6 +116,19 @@ impl Domains {
             .collect()
     }
 
+    /// The faults of names that several rows have in the same words, with their lines.
+    pub fn repeated_names(&self) -> Vec<String> {
+        let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for row in &self.rows {
+            for name in row.names.iter().collect::<BTreeSet<_>>() {
+                lines.entry(name).or_default().push(row.line.to_string());
+            }
+        }
+        lines.retain(|_, lines| lines.len() > 1);
+        let faults = lines.iter().map(|(name, lines)| several_rows(name, lines));
+        faults.collect()
+    }
+
     /// The row of a domain, by its name or UUID; `None` without one.
     ///
     /// # Errors
@@ -124,10 +139,14 @@ impl Domains {
             [only] => Ok(Some(only)),
             many => {
                 let lines: Vec<String> = many.iter().map(|row| row.line.to_string()).collect();
-                Err(format!("{name:?} has {} rows: lines {}", many.len(), lines.join(", ")))
+                Err(several_rows(name, &lines))
             }
         }
     }
+}
+
+fn several_rows(name: &str, lines: &[String]) -> String {
+    format!("{name:?} has {} rows: lines {}", lines.len(), lines.join(", "))
 }
 
 fn domains(root: Value, lines: &Lines<'_>) -> Result<Domains, Fault> {

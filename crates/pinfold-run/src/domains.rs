@@ -10,8 +10,8 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_model::Finding;
 use pinfold_plan::domain_file::PlacementMetadata;
 
-use crate::Failure;
 use crate::inputs::input_failure;
+use crate::{Exit, Failure};
 
 const METADATA: &str = "metadata";
 const FILE: &str = "domains";
@@ -40,21 +40,47 @@ pub struct DomainRequest {
     pub origin: String,
 }
 
-/// The content of the file; `None` without one. Its tunables are set as root, so the file and its
+/// The content of the file; `None` without one.
+///
+/// # Errors
+/// As [`read_text`]; [`Failure`] if it is not TOML or has an unknown table, with line and column.
+pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
+    crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
+}
+
+/// The text of the file; `None` without one. Its tunables are set as root, so the file and its
 /// folder must belong to the caller and must not be writable by others.
 ///
 /// # Errors
-/// [`Failure`] if it is not safe, cannot be read, or has a fault, with line and column.
-pub fn read(path: &str) -> Result<Option<Domains>, Failure> {
+/// [`Failure`] if it is not safe or cannot be read.
+pub fn read_text(path: &str) -> Result<Option<String>, Failure> {
     let (folder, name) = path.rsplit_once('/').unwrap_or((".", path));
+    let folder = if folder.is_empty() { "/" } else { folder };
     let Some(folder) = StateDir::open_existing(folder)? else { return Ok(None) };
     if !folder.contains(name) {
         return Ok(None);
     }
     // Through the open folder: the path could refer to another file by now.
     let bytes = folder.read_at_most(name, MOST_BYTES)?;
-    let text = files::text(path, bytes).map_err(|error| input_failure(&error))?;
-    crate::inputs::name_option(path, Domains::from_toml(&text)).map(Some)
+    files::text(path, bytes).map(Some).map_err(|error| input_failure(&error))
+}
+
+/// Parses the text of the file, of which no row may have a fault.
+///
+/// # Errors
+/// [`Failure`] with the path, and the line of each fault.
+pub fn parse_whole(path: &str, text: &str) -> Result<Domains, Failure> {
+    let domains = crate::inputs::name_option(path, Domains::from_toml(text))?;
+    let rows = domains.rows.iter().filter_map(|row| row.fault.as_ref());
+    let faults: Vec<&ConfigError> = domains.faults.iter().chain(rows).collect();
+    let mut texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    texts.extend(domains.repeated_names());
+    if texts.is_empty() {
+        return Ok(domains);
+    }
+    let failure = Failure::new(Exit::Input, format!("{path}: {}", texts.join("; ")));
+    Err(Failure { hint: faults.iter().find_map(|fault| fault.hint()), ..failure })
 }
 
 /// What is asked for a machine, with the content of the file at `path`.
@@ -78,8 +104,7 @@ pub fn domain_request(
         }
     };
     let file = file.unwrap_or_else(|failure| {
-        let text = format!("{}; the file is ignored", failure.message);
-        asked.findings.push(warning(FILE, text, failure.hint));
+        asked.findings.push(file_warning(failure, "the file is ignored"));
         None
     });
     let file = file.unwrap_or_default();
@@ -122,6 +147,11 @@ pub fn domain_request(
     asked
 }
 
+/// The finding about a file with a fault, and what happens instead.
+pub fn file_warning(failure: Failure, instead: &str) -> Finding {
+    warning(FILE, format!("{}; {instead}", failure.message), failure.hint)
+}
+
 /// The settings in the metadata of a domain, with the line.
 fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
     let request = PlacementMetadata::read(xml).map_err(|error| {
@@ -156,7 +186,6 @@ fn warning(subject: &'static str, text: String, hint: Option<String>) -> Finding
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Exit;
 
     const ROWS: &str = "[default]
 strategy = \"compact\"

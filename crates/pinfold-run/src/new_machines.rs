@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_apply::Journals;
-use pinfold_config::domains::DomainSettings;
+use pinfold_config::domains::{DomainSettings, Domains};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat};
 use pinfold_model::TaskId;
+use pinfold_model::text::count_noun;
 use pinfold_vm::hypervisors::{self, VmProcess};
 use pinfold_vm::{DiscoveredVm, threads};
 
@@ -32,10 +33,61 @@ const MONITOR_TIMEOUT_NS: u64 = 1_000_000_000;
 /// The name that libvirt gives the monitor of each of its machines.
 const LIBVIRT_MONITOR: &str = "charmonitor";
 
+/// The file of domains as it last was without a fault.
+struct DomainsFile<'a> {
+    path: &'a str,
+    domains: Domains,
+    /// What was read last, or why it could not be read; `None` to read it again.
+    seen: Option<Result<String, String>>,
+}
+
+impl<'a> DomainsFile<'a> {
+    fn open(path: &'a str) -> Result<Self, Failure> {
+        let text = Self::read(path)?;
+        let domains = domains::parse_whole(path, &text)?;
+        Ok(Self { path, domains, seen: Some(Ok(text)) })
+    }
+
+    fn read(path: &str) -> Result<String, Failure> {
+        let text = domains::read_text(path);
+        let text = text.map_err(|failure| Failure { exit: Exit::Input, ..failure })?;
+        text.ok_or_else(|| {
+            Failure::new(Exit::Input, format!("{path} does not exist"))
+                .with_hint("docs/how-to/libvirt-hook.md describes its rows")
+        })
+    }
+
+    /// True if the file has changed and is used now. One with a fault is reported once, and the
+    /// rows that were read before stay.
+    fn is_new(&mut self) -> bool {
+        let read = Self::read(self.path);
+        let seen = match &read {
+            Ok(text) => Ok(text.clone()),
+            Err(failure) => Err(failure.message.clone()),
+        };
+        if self.seen.as_ref() == Some(&seen) {
+            return false;
+        }
+        self.seen = Some(seen);
+        match read.and_then(|text| domains::parse_whole(self.path, &text)) {
+            Ok(domains) => {
+                self.domains = domains;
+                let rows = count_noun(self.domains.rows.len(), "row");
+                say(&format!("{} was read again: {rows}", self.path));
+                true
+            }
+            Err(failure) => {
+                let instead = "the rows that were read before stay in use";
+                say(&domains::file_warning(failure, instead).to_string());
+                false
+            }
+        }
+    }
+}
+
 /// The machines that were found so far.
 pub struct NewMachines<'a> {
-    /// Path of the file.
-    path: &'a str,
+    file: DomainsFile<'a>,
     /// Those that need no further attempt.
     settled: BTreeSet<TaskId>,
     attempts: BTreeMap<TaskId, u32>,
@@ -44,9 +96,18 @@ pub struct NewMachines<'a> {
 
 impl<'a> NewMachines<'a> {
     /// Places machines by the file at a path.
-    #[must_use]
-    pub fn new(path: &'a str) -> Self {
-        Self { path, settled: BTreeSet::new(), attempts: BTreeMap::new(), next_ns: 0 }
+    ///
+    /// # Errors
+    /// [`Failure`] if it does not exist, is not safe, or has a fault, with file and line.
+    pub fn new(path: &'a str) -> Result<Self, Failure> {
+        let file = DomainsFile::open(path)?;
+        Ok(Self { file, settled: BTreeSet::new(), attempts: BTreeMap::new(), next_ns: 0 })
+    }
+
+    /// Reads the file again at the next check, which is due now.
+    pub fn forget(&mut self) {
+        self.file.seen = None;
+        self.next_ns = 0;
     }
 
     /// Time of the next check.
@@ -70,6 +131,10 @@ impl<'a> NewMachines<'a> {
             return Ok(());
         }
         self.next_ns = now.saturating_add(PAUSE_NS);
+        if self.file.is_new() {
+            self.settled.clear();
+            self.attempts.clear();
+        }
         let mut there = BTreeSet::new();
         for machine in hypervisors::list_vm_processes(host)? {
             let Some(stat) = proc_stat::read(host, machine.pid)? else { continue };
@@ -101,7 +166,8 @@ impl<'a> NewMachines<'a> {
         }
         let name = machine.name_or_pid();
         let named = KnownMachine { name: &name, uuid: "", xml: None };
-        let asked = domains::domain_request(named, self.path, domains::read(self.path));
+        let rows = Ok(Some(self.file.domains.clone()));
+        let asked = domains::domain_request(named, self.file.path, rows);
         let attempts = self.attempts.entry(task).or_default();
         *attempts += 1;
         if *attempts == 1 {

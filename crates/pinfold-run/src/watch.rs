@@ -104,7 +104,7 @@ pub fn watch(
     let _lock = state.lock("watch.lock")?.ok_or_else(already_running_failure)?;
     let journals = host::journals(state, &SystemClock)?;
     let mut metrics = Metrics::open(options.metrics)?;
-    let mut newcomers = options.domains.map(NewMachines::new);
+    let mut newcomers = options.domains.map(NewMachines::new).transpose()?;
     let mut watcher = WatcherState {
         host: &host,
         around: OtherOwners { journals: &journals, ignores_claims: options.ignores_claims },
@@ -141,6 +141,7 @@ pub fn watch(
         if interrupt::reread() {
             say("reloading all placements");
             watcher.reset_placements();
+            newcomers.iter_mut().for_each(NewMachines::forget);
         }
         if let Some(newcomers) = &mut newcomers {
             newcomers.check(&host, Session { state, program }, &journals)?;
