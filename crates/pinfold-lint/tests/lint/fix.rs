@@ -1,13 +1,13 @@
-//! Domain files with random faults on every host of `fixtures/hosts`: check, fix, check again.
+//! Domain files with random faults on every host of `fixtures/hosts`: check, fix, check again. By
+//! default a few files on each; `PINFOLD_TEST_SIZE=full` takes more, and larger hosts.
 
 use pinfold_lint::{fix, lint};
 use pinfold_model::{Request, Severity, Topology};
 use pinfold_plan::layout::Layout;
 use pinfold_samples::hosts;
 
-const FILES: u32 = 24;
-/// Larger hosts take minutes in a debug build.
-const MOST_PUS: usize = 128;
+use crate::by_size;
+
 const GIB: u64 = 1 << 30;
 
 /// The same numbers at every run (a linear congruential generator of Knuth's).
@@ -140,11 +140,11 @@ fn what_is_fixed_is_clean_and_what_is_clean_stays() {
     let (mut clean, mut better) = (0, 0);
     for (number, (name, topology)) in hosts()
         .into_iter()
-        .filter(|host: &(String, Topology)| host.1.pus.len() <= MOST_PUS)
+        .filter(|host: &(String, Topology)| host.1.pus.len() <= by_size(128, 64))
         .enumerate()
     {
         let mut numbers = Numbers(u64::try_from(number).expect("few hosts"));
-        for _ in 0..FILES {
+        for _ in 0..by_size(24, 8) {
             let xml = domain(&mut numbers, &topology);
             let bad = wrong(&xml, &topology);
             let done = fixed(&xml, &topology);
