@@ -50,10 +50,10 @@ note = "slower"
 values = { nap = "0.8" }
 "#;
 
-/// One machine under two placements, in two blocks: each block is a part of one node.
+/// One machine under two placements.
 const GUESTS: &str = r#"
 name = "guests"
-repetitions = 2
+repetitions = 1
 probes = ["switches"]
 [baseline]
 strategy = "none"
@@ -392,13 +392,13 @@ fn guests_on_nodes(cluster: &Cluster, _: &str) {
     let words = ["run", &file, "--engine", "slurm", "--store", &store];
     let (reported, said) =
         cluster.expect(0, &[&words[..], &["--shared", &shared, "--program", &program]].concat());
-    assert!(reported.contains("6 of 6 trials done, 0 failed"), "{reported}{said}");
+    assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
     let samples = cluster.table(&store, "samples");
     let of = |figure: &str| -> BTreeSet<&str> {
         let rows = samples.iter().filter(|row| row["figure"] == figure);
         rows.map(|row| row["trial"].as_str()).collect()
     };
-    assert_eq!([of("boot").len(), of("parallel").len(), of("switches").len()], [6; 3]);
+    assert_eq!([of("boot").len(), of("parallel").len(), of("switches").len()], [3; 3]);
     let left = cluster.processes("SLURM_JOB_ID=");
     let left: Vec<String> = left.into_iter().map(|pid| status_of(pid, "Name:")).collect();
     assert!(!left.iter().any(|name| name.starts_with("qemu")), "guests outlived tasks: {left:?}");

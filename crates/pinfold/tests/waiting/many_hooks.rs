@@ -15,7 +15,7 @@ const LONGEST_NS: u64 = 20 * MINUTE_NS;
 fn count() -> usize {
     match std::env::var("PINFOLD_TEST_SIZE").as_deref() {
         Ok("full") => 500,
-        Ok(_) | Err(_) => 40,
+        Ok(_) | Err(_) => 16,
     }
 }
 

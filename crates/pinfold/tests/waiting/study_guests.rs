@@ -7,13 +7,14 @@ use crate::common::{Sandbox, assert_parts, is_missing, skip, until};
 use pinfold_host::files;
 use pinfold_host::process::{Child, Signaled, Stdio, find_program, signal};
 
-/// Programs share a boot; one and two vCPUs, floating and pinned.
+/// Programs share a boot; one vCPU that floats and two that are pinned.
 const STUDY: &str = r#"
 name = "guests"
 repetitions = 1
 time-limit = "60s"
 probes = ["steal", "switches", "process_switches", "process_migrations", "l1d_misses", "lock_time"]
 share = ["workload"]
+constraints = ["n_vcpu == 1 -> strategy == 'none'", "n_vcpu == 2 -> strategy == 'compact'"]
 [[factor]]
 name = "isa"
 levels = ["x86-64"]
@@ -112,9 +113,9 @@ kind = "percentiles"
 series = "accelerator"
 "#;
 
-/// More vCPUs than are started at once.
-const MANY: &str = r#"
-name = "many"
+/// Guests with page tables of both numbers of levels, and more vCPUs than are started at once.
+const LEVELS: &str = r#"
+name = "levels"
 repetitions = 1
 [[factor]]
 name = "n_vcpu"
@@ -122,40 +123,23 @@ levels = [9]
 [[factor]]
 name = "accelerator"
 levels = ["tcg"]
+[[factor]]
+name = "page_table_levels"
+levels = ["4", "5"]
 [[workload]]
 name = "cpus"
-command = ["busybox", "cat", "/sys/devices/system/cpu/online", "/proc/cmdline"]
+command = ["busybox", "sh", "-c", "cat /sys/devices/system/cpu/online /proc/cmdline; echo la57: $(grep -c la57 /proc/cpuinfo)"]
 guest-program = "BUSYBOX"
 lasts = "1s"
+[[workload.figure]]
+name = "la57"
+regex = 'la57: (\d+)'
 [[workload.figure]]
 name = "last"
 regex = '^0-(\d+)'
 [[workload.figure]]
 name = "first"
 regex = 'maxcpus=(\d+)'
-[[table]]
-name = "cpus"
-figure = "last"
-"#;
-
-/// Guests with page tables of both numbers of levels.
-const LEVELS: &str = r#"
-name = "levels"
-repetitions = 1
-[[factor]]
-name = "accelerator"
-levels = ["tcg"]
-[[factor]]
-name = "page_table_levels"
-levels = ["4", "5"]
-[[workload]]
-name = "flag"
-command = ["busybox", "sh", "-c", "grep -c la57 /proc/cpuinfo; true"]
-guest-program = "BUSYBOX"
-lasts = "1s"
-[[workload.figure]]
-name = "la57"
-regex = '^(\d+)'
 [[table]]
 name = "flags"
 figure = "la57"
@@ -222,16 +206,16 @@ fn programs_are_measured_in_guests_that_are_placed() {
     let file = workspace.write("guests.toml", STUDY);
     let store = workspace.path("guests.sqlite");
     let (reported, _) = workspace.expect(0, &["study", "check", &file]);
-    assert!(reported.contains("8 run, 0 skipped"), "{reported}");
+    assert!(reported.contains("4 run, 0 skipped"), "{reported}");
     let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
     if has_no_kernel(&said) {
         return;
     }
     assert_eq!(code, Some(0), "{said}");
-    assert!(reported.contains("9 of 9 trials done, 0 failed"), "{reported}{said}");
+    assert!(reported.contains("5 of 5 trials done, 0 failed"), "{reported}{said}");
     let html = report(&workspace, &store);
     for text in
-        ["x86-64 guests, TCG (thread=multi): 8", "results do not carry over to KVM", "HZ 250"]
+        ["x86-64 guests, TCG (thread=multi): 4", "results do not carry over to KVM", "HZ 250"]
     {
         let plain = html.replace('\'', "&#39;").replace("&#x27;", "&#39;");
         assert!(plain.contains(text), "{text}");
@@ -243,9 +227,9 @@ fn programs_are_measured_in_guests_that_are_placed() {
         rows.cloned().collect::<Vec<_>>()
     };
     // One boot for the two programs of each start, and one for the twin.
-    assert_eq!((of("boot").len(), of("t_full").len(), of("parallel").len()), (5, 9, 18));
+    assert_eq!((of("boot").len(), of("t_full").len(), of("parallel").len()), (3, 5, 10));
     for figure in ["process_migrations", "switches", "steal"] {
-        assert_eq!(of(figure).len(), 9, "{figure}");
+        assert_eq!(of(figure).len(), 5, "{figure}");
     }
     // QEMU's main loop handles the guest's console: its threads switch more than the vCPUs' alone.
     let sum = |figure: &str| {
@@ -313,31 +297,6 @@ fn a_guest_that_dies_fails_its_trial_alone() {
 }
 
 #[test]
-fn vcpus_that_come_online_later_are_all_there() {
-    let Some((workspace, busybox)) = with_busybox() else { return };
-    let file = workspace.write("many.toml", MANY.replace("BUSYBOX", &busybox));
-    let store = workspace.path("many.sqlite");
-    let (code, reported, said) = workspace.answer(&["study", "run", &file, "--store", &store]);
-    if has_no_kernel(&said) {
-        return;
-    }
-    assert_eq!(code, Some(0), "{said}");
-    assert!(reported.contains("2 of 2 trials done, 0 failed"), "{reported}{said}");
-    report(&workspace, &store);
-    let samples = table(&workspace, "samples");
-    let [figure, value] = ["figure", "value"]
-        .map(|name: &str| samples[0].iter().position(|one| one == name).expect("a column"));
-    for (name, number) in [("last", "8"), ("first", "1")] {
-        let found: Vec<&str> = samples[1..]
-            .iter()
-            .filter(|row| row[figure] == name)
-            .map(|row| row[value].as_str())
-            .collect();
-        assert_eq!(found, [number; 2], "{name}");
-    }
-}
-
-#[test]
 fn neither_interrupt_nor_kill_leave_a_machine() {
     if is_missing(&[QEMU]) {
         return;
@@ -365,13 +324,13 @@ fn neither_interrupt_nor_kill_leave_a_machine() {
             "{name}: {reported}{said}"
         );
         let (reported, _) = workspace.expect(0, &["study", "status", &store]);
-        assert!(reported.contains("of 9 trials done, 0 failed"), "{name}: {reported}");
+        assert!(reported.contains("of 5 trials done, 0 failed"), "{name}: {reported}");
     }
 }
 
-/// The kernel lists la57 only if it runs with five levels.
+/// The kernel lists la57, for each CPU, only if it runs with five levels.
 #[test]
-fn guests_have_the_requested_levels_of_page_tables() {
+fn guests_have_the_requested_levels_of_page_tables_and_all_vcpus_that_come_online_later() {
     let Some((workspace, busybox)) = with_busybox() else { return };
     let file = workspace.write("levels.toml", LEVELS.replace("BUSYBOX", &busybox));
     let store = workspace.path("levels.sqlite");
@@ -383,5 +342,14 @@ fn guests_have_the_requested_levels_of_page_tables() {
     assert!(reported.contains("3 of 3 trials done, 0 failed"), "{reported}{said}");
     report(&workspace, &store);
     let flags = table(&workspace, "flags");
-    assert_eq!(["4", "5"].map(|levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].clone()).map(|text| text.parse::<f64>()), [Ok(0.0), Ok(1.0)]);
+    let of = |levels: &str| flags.iter().find(|row| row[0] == levels).expect("a row")[1].parse();
+    assert_eq!(["4", "5"].map(of), [Ok(0.0), Ok(9.0)]);
+    let samples = table(&workspace, "samples");
+    let [figure, value] = ["figure", "value"]
+        .map(|name: &str| samples[0].iter().position(|one| one == name).expect("a column"));
+    for (name, number) in [("last", "8"), ("first", "1")] {
+        let rows = samples[1..].iter().filter(|row| row[figure] == name);
+        let found: Vec<&str> = rows.map(|row| row[value].as_str()).collect();
+        assert_eq!(found, [number; 3], "{name}");
+    }
 }
