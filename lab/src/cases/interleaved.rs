@@ -72,7 +72,7 @@ struct Host<'g> {
 
 pub(super) fn keep_order(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {
     let rounds = match extent {
-        Extent::Fixed => 1,
+        Extent::Sample | Extent::Fixed => 1,
         Extent::Full => ROUNDS,
     };
     let text = guest.shell(PREPARE)?;

@@ -25,7 +25,8 @@ const FOLLOWED: [&str; 4] = ["-f", "-b", "execve", "-qq"];
 const STRACE: &str = "/usr/bin/strace";
 const LOG: &str = "/tmp/strace.log";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Number of kills in a fixed extent, spread over all calls.
+/// Number of kills in a sample and in a fixed extent, spread over all calls.
+const SAMPLE: usize = 1;
 const FIXED: usize = 2;
 const KILLED: u32 = 9;
 
@@ -117,6 +118,7 @@ fn check(stage: &mut LabHost, what: &str) -> Result<(), LabError> {
 pub(super) fn choose(calls: &[Call], extent: Extent) -> Vec<Call> {
     let step = match extent {
         Extent::Full => 1,
+        Extent::Sample => calls.len().div_ceil(SAMPLE).max(1),
         Extent::Fixed => calls.len().div_ceil(FIXED).max(1),
     };
     // From the middle of each interval, so that the last one is not always the same end.

@@ -134,7 +134,7 @@ impl Cuts {
             self.calls += all.len();
             let chosen = match self.extent {
                 Extent::Full => all,
-                Extent::Fixed => spread(&all, share),
+                Extent::Sample | Extent::Fixed => spread(&all, share),
             };
             self.plan.extend(chosen.into_iter().map(|call| Cut { command, call }));
         }
