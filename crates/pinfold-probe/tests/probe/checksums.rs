@@ -6,7 +6,7 @@
 //! `PINFOLD_TEST_SIZE=full cargo test -p pinfold-probe checksums::` makes all of them (a quarter of
 //! an hour). `cross.rs` holds Arm and RISC-V against this machine.
 
-use crate::common::{Program, program};
+use crate::common::{Program, is_full_size, program};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::parallel::{Catalogue, Parallel, Run, Size};
@@ -53,7 +53,7 @@ fn every_program_has_a_row() {
 #[test]
 fn checksums_are_those_of_every_machine() {
     let program = program();
-    let full = std::env::var("PINFOLD_TEST_SIZE").is_ok_and(|size| size == "full");
+    let full = is_full_size();
     for (name, small, medium, large) in CHECKSUMS {
         check(&program, name, Size::Small, small);
         if full || ALWAYS.contains(&name) {

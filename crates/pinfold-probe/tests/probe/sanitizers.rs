@@ -1,7 +1,7 @@
 //! The same sources under the address and undefined-behaviour sanitizers, the parallel programs
 //! also under the thread sanitizer.
 
-use crate::common::{PATIENCE, Program, a_pu, c_sources, program};
+use crate::common::{PATIENCE, Program, a_pu, c_sources, is_full_size, program};
 use pinfold_host::process::{Spawn, Stdio, capture};
 use pinfold_probe::agent::{Agent, AgentError};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
@@ -37,9 +37,11 @@ fn build(folder: &str, sanitizers: &str) -> Option<String> {
     Some(path)
 }
 
-/// Each parallel program with some threads; more than six for the one whose stages then have
-/// threads of their own.
-fn parallel_runs(program: &Program) -> Vec<String> {
+/// Every second parallel program with some threads, so that each is run under one of the two builds;
+/// all with `PINFOLD_TEST_SIZE=full`. The one whose stages can have threads of their own gets more
+/// than six.
+fn parallel_runs(program: &Program, first: usize) -> Vec<String> {
+    let (first, step) = if is_full_size() { (0, 1) } else { (first, 2) };
     let programs = Catalogue::from_pinload(&program.pinload).unwrap().programs;
     let threads = |listed: &CatalogueEntry| match (listed.name.as_str(), listed.threads) {
         ("ferret", _) => 7,
@@ -48,6 +50,8 @@ fn parallel_runs(program: &Program) -> Vec<String> {
     };
     programs
         .iter()
+        .skip(first)
+        .step_by(step)
         .map(|listed| {
             Parallel::new(&listed.name, threads(listed), Size::Small).instrument().argv().join(" ")
         })
@@ -60,7 +64,7 @@ fn parallel_programs_do_not_race() {
     let Some(path) = build(program.folder.path().to_str().unwrap(), "thread") else {
         return;
     };
-    for arguments in parallel_runs(&program) {
+    for arguments in parallel_runs(&program, 0) {
         let output = capture(&path, arguments.split(' '), 5 * PATIENCE).unwrap();
         let text = output.stderr_text();
         if text.contains("FATAL: ThreadSanitizer: unexpected memory mapping") {
@@ -121,7 +125,7 @@ fn no_sanitizer_has_anything_to_say() {
     check("intmix --seconds 0.02 --cpus all", 0);
     check("compute --seconds 1 --cpus 0,,0", 2);
     check("load", 2);
-    for arguments in parallel_runs(&program) {
+    for arguments in parallel_runs(&program, 1) {
         check(&arguments, 0);
     }
     check("parallel fft --threads 3 --size small", 2);

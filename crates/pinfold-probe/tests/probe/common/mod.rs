@@ -18,6 +18,11 @@ pub struct Program {
     pub pinload: Pinload,
 }
 
+/// True if every program is to be run in every way (`PINFOLD_TEST_SIZE=full`).
+pub fn is_full_size() -> bool {
+    std::env::var("PINFOLD_TEST_SIZE").is_ok_and(|size| size == "full")
+}
+
 pub fn program() -> Program {
     let folder = tempfile::tempdir().unwrap();
     let pinload = Pinload::install_in(folder.path().join("bin").to_str().unwrap()).unwrap();
