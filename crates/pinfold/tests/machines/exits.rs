@@ -1,6 +1,8 @@
 //! `pinfold exits` on machines of this test's own: its micro-guest, and QEMUs with a few bytes of
 //! firmware.
 
+use std::sync::LazyLock;
+
 use crate::common::machine::{Machine, QEMU};
 use crate::common::{
     Checked as _, PINFOLD, SECOND_NS, Sandbox, TIMEOUT_NS, assert_parts, is_missing, pinfold, run,
@@ -17,18 +19,23 @@ fn code(output: &Output) -> Option<i32> {
     output.status.code()
 }
 
+/// Why machines cannot be watched here, found once for all tests.
+static WHY_NOT: LazyLock<Option<String>> = LazyLock::new(|| {
+    if is_root() {
+        let output = pinfold(["exits", "--micro-guest"]);
+        (code(&output) != Some(0)).then(|| output.stderr_text())
+    } else {
+        Some("watching exits takes root".to_owned())
+    }
+});
+
 /// True, and said, if machines cannot be watched here.
 fn cannot_run() -> bool {
     if is_missing(&[QEMU]) {
         return true;
     }
-    let why = if is_root() {
-        let output = pinfold(["exits", "--micro-guest"]);
-        (code(&output) != Some(0)).then(|| output.stderr_text())
-    } else {
-        Some("watching exits takes root".to_owned())
-    };
-    if let Some(why) = &why {
+    let why = &*WHY_NOT;
+    if let Some(why) = why {
         skip(why);
     }
     why.is_some()
@@ -98,34 +105,11 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
         return;
     }
     let mut machine = start("kvm", "");
-    let answers = [
-        exits(&machine, &["--seconds", "1", "--top", "5", "--json"]),
-        pinfold(["exits", "--pid", &machine.pid(), "--seconds", "1", "--top", "5", "--json"]),
-    ];
-    for output in &answers {
-        assert_eq!(code(output), Some(0), "{}", output.stderr_text());
-        let answer = output.json();
-        check_rows(&answer);
-        assert!(answer["level"] == "A" || answer["level"] == "B", "{answer}");
-        let rows = answer["rows"].as_array().expect("rows");
-        let exits = rows
-            .iter()
-            .find(|row: &&Value| {
-                ["IO", "io", "IO_INSTRUCTION"].iter().any(|name| row["type"] == *name)
-            })
-            .and_then(|row| row["count"].as_u64())
-            .expect("exits");
-        let port = &answer["addresses"][0];
-        assert_eq!((port["address"].as_u64(), &port["access"]), (Some(0x5a0), &"write".into()));
-        // The last exit may not have ended.
-        assert!(port["count"].as_u64().is_some_and(|count| count.abs_diff(exits) <= 1), "{answer}");
-        assert_eq!(
-            answer["rows"].as_array().map(Vec::len),
-            answer["vcpus"][0]["rows"].as_array().map(Vec::len)
-        );
-        assert!(!answer["cost"].is_null(), "{answer}");
-    }
-    let text = exits(&machine, &["--seconds", "1", "--per-vcpu", "--top", "5"]).stdout_text();
+    let output = exits(&machine, &["--seconds", "1", "--top", "5", "--json"]);
+    assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
+    check_watched(&output.json());
+    let words = ["exits", "--pid", &machine.pid(), "--seconds", "1", "--per-vcpu", "--top", "5"];
+    let text = pinfold(words).stdout_text();
     assert!(text.contains("\nvCPU 0\n") && text.contains("0x5a0 write"), "{text}");
     // Addresses make each exit dearer: without being asked for they are not watched.
     let answer = exits(&machine, &["--seconds", "1", "--json"]).json();
@@ -139,12 +123,32 @@ fn a_machine_of_kvm_is_watched_and_its_end_is_reported() {
         .stderr(Stdio::Null)
         .start()
         .expect("it starts");
-    SystemClock.sleep_ns(3 * SECOND_NS);
+    SystemClock.sleep_ns(SECOND_NS);
     machine.qemu.kill().expect("QEMU ends");
     let end = watching.wait_for(&SystemClock, TIMEOUT_NS).expect("it ends");
     assert_eq!(end.and_then(|status| status.code()), Some(4), "its end is told");
 }
 
+/// Rows, addresses and vCPUs of a machine that writes to one port.
+fn check_watched(answer: &Value) {
+    check_rows(answer);
+    assert!(answer["level"] == "A" || answer["level"] == "B", "{answer}");
+    let rows = answer["rows"].as_array().expect("rows");
+    let exits = rows
+        .iter()
+        .find(|row: &&Value| ["IO", "io", "IO_INSTRUCTION"].iter().any(|name| row["type"] == *name))
+        .and_then(|row| row["count"].as_u64())
+        .expect("exits");
+    let port = &answer["addresses"][0];
+    assert_eq!((port["address"].as_u64(), &port["access"]), (Some(0x5a0), &"write".into()));
+    // The last exit may not have ended.
+    assert!(port["count"].as_u64().is_some_and(|count| count.abs_diff(exits) <= 1), "{answer}");
+    assert_eq!(
+        answer["rows"].as_array().map(Vec::len),
+        answer["vcpus"][0]["rows"].as_array().map(Vec::len)
+    );
+    assert!(!answer["cost"].is_null(), "{answer}");
+}
 #[test]
 fn without_rights_kvms_own_counts_are_taken() {
     if cannot_run() || is_missing(&["setpriv"]) {
@@ -239,7 +243,10 @@ fn measure_takes_exits_and_compare_two_of_them() {
             .iter()
             .any(|figure: &Value| figure["labels"]["vcpu"] == "0")
     );
-    let output = measure(&["--per-vcpu", "--top", "5", "--save", &other]);
+    let words = ["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3", "--per-vcpu"];
+    let narrow = [&words[..], &["--top", "5", "--save", &other]].concat();
+    let output = Spawn::new(PINFOLD).args(narrow).env("COLUMNS", "80").capture(TIMEOUT_NS);
+    let output = output.expect("it runs");
     let text = output.stdout_text();
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     assert_parts(
@@ -250,11 +257,8 @@ fn measure_takes_exits_and_compare_two_of_them() {
     let is_row = |line: &str, row: &str| line == row || line.starts_with(&format!("{row} "));
     assert!(text.lines().any(|line| line.trim_start().starts_with("DESCHEDULED:")), "{text}");
     assert!(text.lines().any(|line| is_row(line.trim_start(), "IO")), "{text}");
-    let words = ["measure", "exits", "--pid", &machine.pid(), "--seconds", "0.3"];
-    let narrow = Spawn::new(PINFOLD).args(words).env("COLUMNS", "80").capture(TIMEOUT_NS);
-    let narrow = narrow.expect("it runs").stdout_text();
-    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
-    assert!(narrow.contains("GUEST_AND_KVM") || narrow.contains("TIMEINGUEST"), "{narrow}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("GUEST_AND_KVM") || text.contains("TIMEINGUEST"), "{text}");
     let output = pinfold(["compare", &one, &other, "--json"]);
     assert_eq!(code(&output), Some(0), "{}", output.stderr_text());
     let compared = output.json();
