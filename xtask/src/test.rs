@@ -8,7 +8,8 @@
 //!
 //! Tests are built once and run in three lanes, each one program after the other, as `cargo test`
 //! does: the lab's guests, programs that mostly wait (for daemons, guests and programs that sleep,
-//! in folders of their own), and all others.
+//! in folders of their own), and all others. The first two run beside the checks that compile, so
+//! that no CPU waits.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -44,67 +45,43 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
     }
     let mut counts = Counts::default();
     let mut broken = Vec::new();
-    let checks: [(&str, Box<dyn Fn() -> Result<(), String>>); 5] = [
-        ("format", Box::new(|| run(root, "cargo", &["fmt", "--all", "--check"]))),
-        (
-            "lints",
-            Box::new(|| {
-                let words =
-                    ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-                run(root, "cargo", &words)
-            }),
-        ),
-        ("docs", Box::new(|| docs(root))),
-        ("tidy", Box::new(|| tidy::report(root, &[]))),
-        (
-            "xtask",
-            Box::new(|| {
-                let words = [
-                    "test",
-                    "--quiet",
-                    "--manifest-path",
-                    "xtask/Cargo.toml",
-                    "--target-dir",
-                    "target/xtask",
-                ];
-                run(root, "cargo", &words)
-            }),
-        ),
-    ];
-    for (name, check) in checks.iter().filter(|(name, _)| !(is_quick && *name == "docs")) {
-        match check() {
-            Ok(()) => counts.passed += 1,
-            Err(why) => {
-                counts.failed += 1;
-                broken.push(format!("{}: {}", name, why));
-            }
-        }
-    }
-    if !is_quick {
-        match dist::quick(root) {
-            Ok(skipped) => {
-                counts.passed += 1 + skipped.len() as u64;
-                counts.skipped.extend(skipped);
-            }
-            Err(why) => {
-                counts.failed += 1;
-                broken.push(format!("packages: {}", why));
-            }
-        }
-    }
+    let format = ["fmt", "--all", "--check"];
+    note("format", run(root, "cargo", &format), &mut counts, &mut broken);
+    note("tidy", tidy::report(root, &[]), &mut counts, &mut broken);
     if is_quick {
+        checks(root, &mut counts, &mut broken);
         unit_tests(root, &mut counts)?
     } else {
-        cargo_tests(root, &mut counts)?
+        all_tests(root, &mut counts, &mut broken)?
     }
     counts.finish(&broken)
+}
+
+/// The checks that compile something, in addition to the tests.
+fn checks(root: &Path, counts: &mut Counts, broken: &mut Vec<String>) {
+    let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+    note("lints", run(root, "cargo", &lints), counts, broken);
+    let folder = ["--manifest-path", "xtask/Cargo.toml", "--target-dir", "target/xtask"];
+    let words = [&["test", "--quiet"], &folder[..]].concat();
+    note("xtask", run(root, "cargo", &words), counts, broken);
+}
+
+/// Counts a check.
+fn note(name: &str, result: Result<(), String>, counts: &mut Counts, broken: &mut Vec<String>) {
+    match result {
+        Ok(()) => counts.passed += 1,
+        Err(why) => {
+            counts.failed += 1;
+            broken.push(format!("{}: {}", name, why));
+        }
+    }
 }
 
 /// Rewrites golden files; review the differences before you commit them.
 pub fn golden(root: &Path) -> Result<(), String> {
     std::env::set_var("PINFOLD_BLESS", "1");
-    let crates =
-        ["topology", "plan", "emit", "lint", "top"].map(|name| format!("--package=pinfold-{}", name));
+    let crates = ["topology", "plan", "emit", "lint", "top"]
+        .map(|name| format!("--package=pinfold-{}", name));
     let mut words = vec!["test", "--quiet"];
     words.extend(crates.iter().map(String::as_str));
     run(root, "cargo", &words)
@@ -119,8 +96,9 @@ fn docs(root: &Path) -> Result<(), String> {
 /// and makes no assumptions about the rest of the machine.
 const LANES: [&[&str]; 2] = [&["lab"], &["slurm", "vm", "waiting"]];
 
-/// Builds all tests and runs them in three lanes, then the documentation tests.
-fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
+/// Builds all tests and runs them in three lanes; beside the two that wait first the checks that
+/// compile and the documentation tests.
+fn all_tests(root: &Path, counts: &mut Counts, broken: &mut Vec<String>) -> Result<(), String> {
     // Build errors are reported by the lanes.
     if run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]).is_err() {
         counts.failed += 1;
@@ -129,20 +107,27 @@ fn cargo_tests(root: &Path, counts: &mut Counts) -> Result<(), String> {
     let mut first = test_files(root)?;
     first.retain(|name| !LANES.concat().contains(&name.as_str()));
     let lanes = LANES.map(|names| start_lane(root, options(names)));
+    checks(root, counts, broken);
+    note("docs", docs(root), counts, broken);
+    let skipped = dist::quick(root);
+    let skipped = skipped.map(|skipped| {
+        counts.passed += skipped.len() as u64;
+        counts.skipped.extend(skipped);
+    });
+    note("packages", skipped, counts, broken);
     let mut words = of_units(root)?;
     words.extend(options(&first));
-    let mut good = cargo_test(root, &words, &[], &mut |line| received(&line, counts))?;
+    let mut good = true;
+    for words in [vec!["--doc".to_string()], words] {
+        good &= cargo_test(root, &words, &[], &mut |line| received(&line, counts))?;
+    }
     for lane in lanes {
         let (is_good, lines) = lane.join().map_err(|_| "a lane panicked".to_string())??;
         lines.iter().for_each(|line| received(line, counts));
         good &= is_good;
     }
     counts.end_of_programs(good);
-    run_again(root, counts)?;
-    let doc = ["--doc".to_string()];
-    let good = cargo_test(root, &doc, &[], &mut |line| received(&line, counts))?;
-    counts.end_of_programs(good);
-    Ok(())
+    run_again(root, counts)
 }
 
 /// What chooses test programs by name.
