@@ -129,7 +129,7 @@ fn several_machines_are_emitted_one_by_one() {
             assert!(!alone.contains("===="), "{format}: {alone}");
             assert!(part.contains(&alone), "{format} of {name}:\n{alone}\nis not in\n{part}");
         }
-        if ["qemu", "proxmox", "nova"].contains(&format) {
+        if ["qemu", "cloud-hypervisor", "proxmox", "nova"].contains(&format) {
             let ran = run("sh", ["-c", all.as_str(), "all"]);
             assert_eq!(ran.status.code(), Some(2), "{format}");
             assert!(ran.stderr_text().contains("--vnode NAME"), "{}", ran.stderr_text());
