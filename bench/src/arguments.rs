@@ -65,7 +65,7 @@ pub enum Name {
 
 impl Name {
     /// True if it runs without being named.
-    pub fn is_usual(self) -> bool {
+    pub fn runs_by_default(self) -> bool {
         match self {
             Name::Pin | Name::Plan | Name::FirstSecond => true,
             Name::Watch | Name::Exits | Name::Gaps | Name::Numad | Name::Emulate | Name::Scale => {

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut names = arguments.names.clone();
     if names.is_empty() {
-        names.extend(Name::value_variants().iter().filter(|name| name.is_usual()));
+        names.extend(Name::value_variants().iter().filter(|name| name.runs_by_default()));
     }
     for name in names {
         let figures = match name {

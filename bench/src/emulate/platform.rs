@@ -164,7 +164,7 @@ impl<'t> Platform<'t> {
     }
 
     /// CPU time of the supervisor's threads (ns), without those that are the stolen share.
-    pub fn control_ns(&self, host: &LiveHost) -> Result<u64, Failure> {
+    pub fn supervisor_cpu_ns(&self, host: &LiveHost) -> Result<u64, Failure> {
         let pid = self.supervisor.pid();
         let mut sum = 0;
         for name in host.list(&paths::task_dir(pid))? {

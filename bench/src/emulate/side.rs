@@ -60,9 +60,9 @@ pub fn cost(
     let Some((platform, vnode)) = turn.platform() else { return Ok(None) };
     let pus = u32::try_from(turn.pus.len())?;
     let share = |work: &dyn Fn() -> Result<(), Failure>| -> Result<f64, Failure> {
-        let (begin, before) = (SystemClock.now_ns(), platform.control_ns(host)?);
+        let (begin, before) = (SystemClock.now_ns(), platform.supervisor_cpu_ns(host)?);
         work()?;
-        let (end, after) = (SystemClock.now_ns(), platform.control_ns(host)?);
+        let (end, after) = (SystemClock.now_ns(), platform.supervisor_cpu_ns(host)?);
         let elapsed = end.saturating_sub(begin).max(1) as f64;
         Ok(after.saturating_sub(before) as f64 / elapsed / f64::from(pus))
     };

@@ -29,7 +29,9 @@ pub(crate) use affinity::{allowed_cpus, report_narrowed};
 pub(crate) use controllers::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use cpuset_reset::obstacle;
 pub(crate) use group::PREFIX as GROUP_PREFIX;
-pub(crate) use kernel_file::{LATE_LOOKS, LATE_PAUSE_NS, holds, is_knob, knob_hint, still_holds};
+pub(crate) use kernel_file::{
+    LATE_PAUSE_NS, READ_BACK_ATTEMPTS, holds, is_knob, knob_hint, still_holds,
+};
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};
 pub(crate) use signals::members as processes_below;
@@ -123,7 +125,7 @@ pub(crate) fn apply_change(
 
 /// True for a change that the kernel completes some time after the request.
 pub(crate) fn is_asynchronous(change: &Change) -> bool {
-    change.as_write_file().is_some_and(|(path, _)| kernel_file::comes_late(path))
+    change.as_write_file().is_some_and(|(path, _)| kernel_file::is_applied_asynchronously(path))
 }
 
 /// Reads a change back.
@@ -263,7 +265,7 @@ pub(crate) fn restore_mask(
 pub(crate) fn masks_of_new_tasks(
     past: &UndoContext<'_>,
 ) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
-    cgroup_procs::born_masks(past)
+    cgroup_procs::masks_of_created_tasks(past)
 }
 
 /// Masks that the owner gave to threads whose pins another program manages: that program sets them
@@ -281,5 +283,8 @@ pub(crate) fn release_new_thread(
     task: TaskId,
     main: Option<pinfold_model::Tid>,
 ) -> Vec<Result<Reverted, HostError>> {
-    vec![affinity::release_born(past, task, main), policy::release_born(past, task, main)]
+    vec![
+        affinity::release_inherited_mask(past, task, main),
+        policy::release_inherited_policy(past, task, main),
+    ]
 }

@@ -157,12 +157,12 @@ pub fn add_steps(
     let mut run = Run::new(host, journal, &mut observer, true);
     match run.apply_round(steps) {
         Ok(()) => Ok(run.applied),
-        Err(failure) => Err(failure.after(drop_since(host, journal, first))),
+        Err(failure) => Err(failure.after(undo_steps_from(host, journal, first))),
     }
 }
 
 /// Reverts the steps from this number on, and keeps the placement.
-pub fn drop_since(host: &dyn HostMut, journal: &mut Journal<'_>, first: usize) -> UndoReport {
+pub fn undo_steps_from(host: &dyn HostMut, journal: &mut Journal<'_>, first: usize) -> UndoReport {
     let added = (first..journal.record().step_count()).collect();
     drop_steps(host, journal, &added)
 }
@@ -217,7 +217,7 @@ impl Failure {
             Failure::Refused { index, step, source } => {
                 ApplyError::Step { index, change: step.change.to_string(), source, undone_report }
             }
-            Failure::NotSo { index, step, wanted, found } => ApplyError::NotSo {
+            Failure::NotSo { index, step, wanted, found } => ApplyError::ReadBackMismatch {
                 index,
                 change: step.change.to_string(),
                 wanted,
@@ -225,7 +225,7 @@ impl Failure {
                 undone_report,
             },
             Failure::Restless { left } => {
-                ApplyError::Restless { passes: MAX_PASSES, left, undone_report }
+                ApplyError::NotConverged { passes: MAX_PASSES, left, undone_report }
             }
             Failure::Journal(source) => ApplyError::NotJournalled { source, undone_report },
             Failure::Abandoned { index } => ApplyError::Abandoned { index },
@@ -297,7 +297,9 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return Ok(self.journal.complete()?);
             };
             left = first.change.to_string();
-            for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
+            for batch in
+                steps.chunk_by(|a, b| can_share_journal_write(a) && can_share_journal_write(b))
+            {
                 self.note_masks(&hierarchy, batch, masks_survive)?;
                 self.take(&hierarchy, batch, seen.take())?;
             }
@@ -321,7 +323,8 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let hierarchy = Hierarchy::read(self.host);
         let masks_survive = cpusets::masks_survive(self.host)?;
         steps.retain_mut(|step| self.is_new(step));
-        for batch in steps.chunk_by(|a, b| is_light(a) && is_light(b)) {
+        for batch in steps.chunk_by(|a, b| can_share_journal_write(a) && can_share_journal_write(b))
+        {
             self.note_masks(&hierarchy, batch, masks_survive)?;
             self.take(&hierarchy, batch, None)?;
         }
@@ -383,7 +386,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         }
         let earlier = self.earlier(hierarchy, batch)?;
         let first = self.journal.write_steps(batch, earlier)?;
-        let seen = match (seen, batch.iter().any(is_light)) {
+        let seen = match (seen, batch.iter().any(can_share_journal_write)) {
             (Some(seen), _) => seen,
             (None, true) => LiveThreads::read(self.host, self.journal.record().header.vm)?,
             (None, false) => LiveThreads::default(),
@@ -415,7 +418,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     ) -> Result<Vec<Vec<EarlierUndo>>, Failure> {
         let mut all = Vec::new();
         // Most threads may use all CPUs, so the online list is read once, not per thread.
-        let online = if batch.iter().any(is_light) {
+        let online = if batch.iter().any(can_share_journal_write) {
             cpusets::list(self.host, &paths::cpu_online())?
         } else {
             CpuSet::new()
@@ -524,7 +527,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
     /// The value that the kernel shows. For a change that completes late, waits for it first.
     fn read_back(&self, hierarchy: &Hierarchy<'_>, change: &Change) -> Result<ReadBack, HostError> {
         let mut shown = actuators::verify(self.host, hierarchy, change)?;
-        for _ in 0..actuators::LATE_LOOKS {
+        for _ in 0..actuators::READ_BACK_ATTEMPTS {
             if !matches!(shown, ReadBack::Given { .. }) || !actuators::is_asynchronous(change) {
                 break;
             }
@@ -552,7 +555,7 @@ fn change_key(change: &Change) -> String {
 }
 
 /// True for steps that may share one write of the journal.
-fn is_light(step: &Step) -> bool {
+fn can_share_journal_write(step: &Step) -> bool {
     match step.change {
         Change::SetAffinity { .. } | Change::SetPolicy { .. } | Change::WriteSetting { .. } => true,
         Change::WriteFile { .. }

@@ -46,14 +46,14 @@ pub enum Refusal {
     },
     /// A real-time vCPU would occupy all CPUs of a thread for which it waits.
     #[error(
-        "{vcpu} is real-time on CPUs {pus}, the only CPUs of {servant}: it might never run, and \
+        "{vcpu} is real-time on CPUs {pus}, the only CPUs of {starved_role}: it might never run, and \
          the guest would hang"
     )]
-    RealTimeOverServant {
+    RealTimeStarvesHelper {
         /// The real-time vCPU.
         vcpu: Role,
         /// The emulator or iothread for which the vCPU waits.
-        servant: Role,
+        starved_role: Role,
         /// The CPUs of that thread.
         pus: CpuSet,
     },
@@ -164,7 +164,7 @@ impl Refusal {
             Refusal::RealTimeEverywhere { .. } => {
                 "leave one CPU without real-time threads, or plan without a real-time policy"
             }
-            Refusal::RealTimeOverServant { .. } => {
+            Refusal::RealTimeStarvesHelper { .. } => {
                 "plan with --emulator real-time or apart, or without a real-time policy"
             }
             Refusal::DeadlineOf { .. } => "give only the vCPUs a deadline",
@@ -233,7 +233,7 @@ pub enum ApplyError {
         "step {index} ({change}) was accepted, but the kernel shows {found} instead of {wanted}{}",
         undone(undone_report)
     )]
-    NotSo {
+    ReadBackMismatch {
         /// Number of the step in the journal.
         index: usize,
         /// The change that was made.
@@ -250,7 +250,7 @@ pub enum ApplyError {
         "the host keeps changing: after {passes} passes there is still {left}{}",
         undone(undone_report)
     )]
-    Restless {
+    NotConverged {
         /// Number of passes.
         passes: usize,
         /// A step that remains to be done.
@@ -297,12 +297,12 @@ impl ApplyError {
             ApplyError::VmGone { .. } => Some("start it again".to_owned()),
             ApplyError::Host(_) => None,
             ApplyError::Step { change, source, .. } => hint_for(change, source),
-            ApplyError::NotSo { .. } => Some(
+            ApplyError::ReadBackMismatch { .. } => Some(
                 "another program manages this value, or the parent group has less: see pinfold \
                  doctor"
                     .to_owned(),
             ),
-            ApplyError::Restless { .. } => Some(
+            ApplyError::NotConverged { .. } => Some(
                 "another program keeps changing these values: stop it, or use --isolate none"
                     .to_owned(),
             ),
@@ -317,8 +317,8 @@ impl ApplyError {
     pub fn undone(&self) -> Option<&UndoReport> {
         match self {
             ApplyError::Step { undone_report, .. }
-            | ApplyError::NotSo { undone_report, .. }
-            | ApplyError::Restless { undone_report, .. }
+            | ApplyError::ReadBackMismatch { undone_report, .. }
+            | ApplyError::NotConverged { undone_report, .. }
             | ApplyError::NotJournalled { undone_report, .. }
             | ApplyError::Left { undone_report, .. } => Some(undone_report),
             ApplyError::Refused(_)

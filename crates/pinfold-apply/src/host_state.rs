@@ -60,7 +60,7 @@ impl<K, V> Default for Answers<K, V> {
 
 impl<K: Ord, V: Clone> Answers<K, V> {
     /// The answer about one object; `read` is called the first time.
-    fn about<Q, E>(&self, object: &Q, read: impl FnOnce() -> Result<V, E>) -> Result<V, E>
+    fn get_or_read<Q, E>(&self, object: &Q, read: impl FnOnce() -> Result<V, E>) -> Result<V, E>
     where
         K: Borrow<Q>,
         Q: Ord + ToOwned<Owned = K> + ?Sized,
@@ -181,7 +181,7 @@ impl<'h> HostState<'h> {
 impl HostState<'_> {
     /// The content of a file.
     pub(crate) fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
-        self.known.files.about(path, || Files::file(self.host, path))
+        self.known.files.get_or_read(path, || Files::file(self.host, path))
     }
 
     /// The content of a file as text.
@@ -211,13 +211,15 @@ impl HostState<'_> {
 
     /// The names in a directory; empty if it does not exist.
     pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, HostError> {
-        self.known.directories.about(path, || self.host.names(path))
+        self.known.directories.get_or_read(path, || self.host.names(path))
     }
 
     /// True if a file or directory exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
-        let Ok(exists) =
-            self.known.paths.about(path, || Ok::<_, Infallible>(Host::exists(self.host, path)));
+        let Ok(exists) = self
+            .known
+            .paths
+            .get_or_read(path, || Ok::<_, Infallible>(Host::exists(self.host, path)));
         exists
     }
 }
@@ -246,7 +248,7 @@ impl HostState<'_> {
 
     /// The mask of a thread.
     pub(crate) fn mask(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
-        self.known.masks.about(&tid, || tasks::ignore_gone(self.host.affinity(tid)))
+        self.known.masks.get_or_read(&tid, || tasks::ignore_gone(self.host.affinity(tid)))
     }
 
     /// The mask that undo restores. That of a thread that may run on its whole cpuset is all CPUs:
@@ -275,7 +277,7 @@ impl HostState<'_> {
 
     /// The policy of a thread.
     pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
-        self.known.policies.about(&tid, || tasks::ignore_gone(self.host.policy(tid)))
+        self.known.policies.get_or_read(&tid, || tasks::ignore_gone(self.host.policy(tid)))
     }
 
     /// The threads of a process in ascending order; empty if it has ended.
@@ -329,7 +331,7 @@ impl HostState<'_> {
 impl HostState<'_> {
     /// The value, if the object exists, or `None` for an object that has no such value.
     pub(crate) fn setting(&self, setting: &Setting) -> Result<Option<Option<String>>, HostError> {
-        self.known.settings.about(setting, || tasks::ignore_gone(self.host.setting(setting)))
+        self.known.settings.get_or_read(setting, || tasks::ignore_gone(self.host.setting(setting)))
     }
 
     /// The files in which the managing program stores the setting.

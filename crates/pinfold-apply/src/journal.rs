@@ -105,7 +105,7 @@ pub struct Journal<'c> {
 
 /// Paths of this user's placement marks whose journal has ended, or is missing together with the
 /// process.
-pub fn void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
+pub fn stale_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::OfMachine.void(host)
 }
 

@@ -43,14 +43,14 @@ mod watch;
 
 pub use apply::{
     Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, add_steps, apply,
-    difference, drop_since, no_movable_irq, no_observer, replace, take_steps,
+    difference, no_movable_irq, no_observer, replace, take_steps, undo_steps_from,
 };
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
     EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
     LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, active_journals,
-    lost_placements, remove_void_marks, void_marks,
+    lost_placements, remove_void_marks, stale_marks,
 };
 pub use missing_cgroups::find_vanished;
 pub use resctrl_monitor::{Counter, read_counters};

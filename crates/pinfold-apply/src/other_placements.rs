@@ -126,19 +126,19 @@ pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo
 
 /// A setting that a step changes and that another step may change too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Thing<'u> {
+pub(crate) enum UndoTarget<'u> {
     File(&'u str),
     Setting(&'u Setting),
     Mask(TaskId),
     Policy(TaskId),
 }
 
-pub(crate) fn thing(undo: &Undo) -> Option<Thing<'_>> {
+pub(crate) fn undo_target(undo: &Undo) -> Option<UndoTarget<'_>> {
     match undo {
-        Undo::WriteFile { path, .. } => Some(Thing::File(path)),
-        Undo::WriteSetting { setting, .. } => Some(Thing::Setting(setting)),
-        Undo::SetAffinity { task, .. } => Some(Thing::Mask(*task)),
-        Undo::SetPolicy { task, .. } => Some(Thing::Policy(*task)),
+        Undo::WriteFile { path, .. } => Some(UndoTarget::File(path)),
+        Undo::WriteSetting { setting, .. } => Some(UndoTarget::Setting(setting)),
+        Undo::SetAffinity { task, .. } => Some(UndoTarget::Mask(*task)),
+        Undo::SetPolicy { task, .. } => Some(UndoTarget::Policy(*task)),
         Undo::RemoveGroup { .. }
         | Undo::MoveTasks { .. }
         | Undo::LeavePages { .. }
@@ -147,7 +147,7 @@ pub(crate) fn thing(undo: &Undo) -> Option<Thing<'_>> {
 }
 
 fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
-    thing(undo).is_some_and(|changed| thing(earlier) == Some(changed))
+    undo_target(undo).is_some_and(|changed| undo_target(earlier) == Some(changed))
 }
 
 /// The earlier placements that the first step for a setting has recorded.

@@ -23,7 +23,7 @@ use crate::tasks;
 pub const SUBJECT: &str = "page-tables";
 /// Tables on other nodes up to this size are no finding: a process allocates some before it is
 /// placed, and shared libraries need some. 16 tables of 4 KiB, which map 32 MiB.
-const FEW_KIB: u64 = 64;
+const REMOTE_TABLES_TOLERANCE_KIB: u64 = 64;
 
 /// Page tables on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl MachineTables {
     #[must_use]
     pub fn far(&self, memory: &[NodeId]) -> Option<Finding> {
         let far = far_kib(memory, self.own.iter().flatten().map(|one| (one.node, sum(one))));
-        (far > FEW_KIB).then(|| far_finding(far, memory))
+        (far > REMOTE_TABLES_TOLERANCE_KIB).then(|| far_finding(far, memory))
     }
 }
 
@@ -130,7 +130,9 @@ impl TableGrowth {
             self.nodes.iter().map(|(node, _, second)| (*node, growth_of(second.unwrap_or(0))));
         let (first, second) = (far_kib(memory, first), far_kib(memory, second));
         let error = self.error_kib().unwrap_or(0);
-        if first > FEW_KIB.max(error) || (second > FEW_KIB && error <= FEW_KIB) {
+        if first > REMOTE_TABLES_TOLERANCE_KIB.max(error)
+            || (second > REMOTE_TABLES_TOLERANCE_KIB && error <= REMOTE_TABLES_TOLERANCE_KIB)
+        {
             let finding = far_finding(first.saturating_add(second), memory);
             return Finding { text: format!("{}; {self}", finding.text), ..finding };
         }
@@ -193,7 +195,7 @@ pub fn of_process(host: &dyn Host, pid: Tid) -> Result<Option<Option<u64>>, Host
 }
 
 /// What a move of pages leaves behind.
-pub(crate) fn left_behind(host: &dyn Host, pid: Tid) -> Result<Option<Finding>, HostError> {
+pub(crate) fn page_tables_finding(host: &dyn Host, pid: Tid) -> Result<Option<Finding>, HostError> {
     let Some(Some(kib)) = of_process(host, pid)? else { return Ok(None) };
     let text = format!(
         "{kib} KiB of page tables (VmPTE), and those of KVM, stay where they were allocated: the \
@@ -254,7 +256,7 @@ fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
         // before it, lists them.
         let members = match host.read_text(&paths::cgroup_procs(&group)) {
             Ok(members) => members,
-            Err(error) if error.is_gone() || lists_no_processes(&error) => String::new(),
+            Err(error) if error.is_gone() || is_threaded_cgroup_error(&error) => String::new(),
             Err(error) => return Err(error),
         };
         for member in tasks::numbers(members.lines()) {
@@ -269,7 +271,7 @@ fn is_alone(host: &dyn Host, group: &str, pid: Tid) -> Result<bool, HostError> {
     Ok(true)
 }
 
-fn lists_no_processes(error: &HostError) -> bool {
+fn is_threaded_cgroup_error(error: &HostError) -> bool {
     matches!(error, HostError::File { source, .. } if source.kind() == ErrorKind::Unsupported)
 }
 

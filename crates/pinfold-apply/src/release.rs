@@ -40,8 +40,8 @@ pub(crate) fn release(past: &UndoContext<'_>, record: &Record, report: &mut Undo
         &|(task, main): &Created| actuators::release_new_thread(past, *task, *main),
         report,
     ) {
-        Ok(Rest::Yes | Rest::Probably) => {}
-        Ok(Rest::No(left)) => report.failed.push(report_unreleased(past, &left)),
+        Ok(ReleaseOutcome::Yes | ReleaseOutcome::Probably) => {}
+        Ok(ReleaseOutcome::No(left)) => report.failed.push(report_unreleased(past, &left)),
         Err(error) => report.fail("what new threads inherited", &error),
     }
     if !past.masks_survive {
@@ -61,10 +61,10 @@ pub(crate) fn release_members(past: &UndoContext<'_>, record: &Record, report: &
     let freezers: Vec<Freezer> =
         groups.iter().filter_map(|group| Freezer::new(past, group)).collect();
     let left = match repeat_until_quiet(&list, &release, report) {
-        Ok(Rest::Yes) => return,
-        Ok(Rest::Probably) if freezers.is_empty() => return,
-        Ok(Rest::Probably) => Vec::new(),
-        Ok(Rest::No(left)) => left,
+        Ok(ReleaseOutcome::Yes) => return,
+        Ok(ReleaseOutcome::Probably) if freezers.is_empty() => return,
+        Ok(ReleaseOutcome::Probably) => Vec::new(),
+        Ok(ReleaseOutcome::No(left)) => left,
         Err(error) => return report.fail("what new processes inherited", &error),
     };
     if freezers.is_empty() {
@@ -79,14 +79,14 @@ pub(crate) fn release_members(past: &UndoContext<'_>, record: &Record, report: &
     let thawed: Result<Vec<()>, HostError> =
         freezers.iter().map(|freezer| freezer.thaw(past)).collect();
     match rest.and_then(|rest| thawed.map(|_| rest)) {
-        Ok(Rest::Yes | Rest::Probably) => {}
-        Ok(Rest::No(left)) => report.failed.push(report_unreleased(past, &left)),
+        Ok(ReleaseOutcome::Yes | ReleaseOutcome::Probably) => {}
+        Ok(ReleaseOutcome::No(left)) => report.failed.push(report_unreleased(past, &left)),
         Err(error) => report.fail("what new processes inherited", &error),
     }
 }
 
 /// Whether tasks with inherited settings remain.
-enum Rest {
+enum ReleaseOutcome {
     /// A pass found none, and no task ended while it was checked.
     Yes,
     /// Several passes found none, and in each of them tasks ended before they were checked.
@@ -99,7 +99,7 @@ fn repeat_until_quiet(
     list: &dyn Fn() -> Result<Vec<Created>, HostError>,
     release: &dyn Fn(&Created) -> Vec<Result<Reverted, HostError>>,
     report: &mut UndoReport,
-) -> Result<Rest, HostError> {
+) -> Result<ReleaseOutcome, HostError> {
     let (mut quiet, mut released) = (0, Vec::new());
     let failures = report.failed.len();
     for _ in 0..MAX_PASSES {
@@ -116,17 +116,17 @@ fn repeat_until_quiet(
         }
         // A refusal is the same in each pass.
         if report.failed.len() > failures {
-            return Ok(Rest::Yes);
+            return Ok(ReleaseOutcome::Yes);
         }
         quiet = if released.is_empty() { quiet + 1 } else { 0 };
         if released.is_empty() && !ended {
-            return Ok(Rest::Yes);
+            return Ok(ReleaseOutcome::Yes);
         }
         if quiet == QUIET_PASSES {
-            return Ok(Rest::Probably);
+            return Ok(ReleaseOutcome::Probably);
         }
     }
-    Ok(Rest::No(released))
+    Ok(ReleaseOutcome::No(released))
 }
 
 fn report_unreleased(past: &UndoContext<'_>, left: &[TaskId]) -> Finding {

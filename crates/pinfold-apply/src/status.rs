@@ -10,7 +10,9 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, TaskId, Tid};
 use crate::actuators::{self, partition_fault};
 use crate::cpusets::{self, Cpusets};
 use crate::rt_watchdog::real_time_priority;
-use crate::steps::{group_name, missing_pus, partition_name, throttle_path, throttle_that_is_off};
+use crate::steps::{
+    group_name, missing_pus, partition_name, throttle_disabled_finding, throttle_path,
+};
 use crate::tasks::{self, Target};
 
 /// One thread: its planned CPUs and policy, and the present ones.
@@ -145,7 +147,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
         }
     };
     let runtime = tasks::ignore_gone(host.read_text(&throttle_path()))?;
-    let off = throttle_that_is_off(runtime).map(|finding| finding.with_hint(hint));
+    let off = throttle_disabled_finding(runtime).map(|finding| finding.with_hint(hint));
     Ok(off.into_iter().collect())
 }
 

@@ -37,7 +37,7 @@ use crate::order;
 use crate::other_placements::OtherPlacements;
 use crate::tasks::{Rules, Target};
 pub(crate) use partition::name as partition_name;
-pub(crate) use real_time::{throttle_path, throttle_that_is_off};
+pub(crate) use real_time::{throttle_disabled_finding, throttle_path};
 use step_builder::{ManagerQuery, StepBuilder};
 pub(crate) use tuning::hotplug::missing as missing_pus;
 pub(crate) use tuning::irqs::{find_irqs_to_move as irqs_off_exclusive, numbers_of as irqs_of};
@@ -231,9 +231,9 @@ fn check_servants(vnode: &VnodePlan) -> Result<(), Refusal> {
                 && thread.pus.is_subset(&vcpu.pus)
                 && !thread.policy.is_some_and(Policy::is_real_time)
             {
-                return Err(Refusal::RealTimeOverServant {
+                return Err(Refusal::RealTimeStarvesHelper {
                     vcpu: vcpu.role.clone(),
-                    servant: thread.role.clone(),
+                    starved_role: thread.role.clone(),
                     pus: thread.pus.clone(),
                 });
             }

@@ -305,7 +305,7 @@ fn replay(
         if let Some(above) =
             others.find_later(JournalId { path: &path, header: &record.header }, step)
         {
-            report.changed.push(handed_over(step, above));
+            report.changed.push(superseded_finding(step, above));
             journal.note(index, Outcome::Kept, None);
             continue;
         }
@@ -325,7 +325,7 @@ fn leaves_group(step: &Step) -> bool {
 }
 
 /// A value that another placement changed since is restored by the undo of that placement.
-fn handed_over(step: &Step, above: &Record) -> Finding {
+fn superseded_finding(step: &Step, above: &Record) -> Finding {
     let Header { id, vm_name, .. } = &above.header;
     let what = &step.change;
     let text = format!("{what}: the placement {id} ({vm_name}) has set it since and keeps it");

@@ -18,7 +18,7 @@ pub struct UndoReport {
     pub dropped: usize,
     /// Values that have the same effect as the original but not the same bytes, because the kernel
     /// does not accept the original.
-    pub near: Vec<Finding>,
+    pub equivalent: Vec<Finding>,
     /// Groups that no longer existed when the undo began.
     pub vanished: Vec<Finding>,
     /// Values that another program changed since and that were therefore left.
@@ -44,7 +44,7 @@ impl UndoReport {
             Ok(Reverted::Gone) => self.gone += 1,
             Ok(Reverted::Near(finding)) => {
                 self.restored += 1;
-                self.near.push(finding);
+                self.equivalent.push(finding);
             }
             Ok(Reverted::Changed(finding)) => {
                 self.changed.push(finding);

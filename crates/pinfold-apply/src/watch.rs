@@ -163,7 +163,7 @@ pub enum QuickCheck {
     /// No change within the checked [`Extent`].
     Quiet,
     /// A change: call [`Watcher::repair_drift`], which reads all threads.
-    Look,
+    NeedsFullCheck,
     /// The machine has ended; watching stops. Returned once.
     Ended,
 }
@@ -289,7 +289,7 @@ impl Watcher {
         self.plan = plan.clone();
         self.target = target.clone();
         // They are where the plan has them now, unless their owner has moved them again meanwhile.
-        let MachineChange { moved, singles, policies, .. } =
+        let MachineChange { moved, repinned_threads: singles, policies, .. } =
             std::mem::take(&mut self.changes.found);
         let places = moved.into_keys().chain(singles.into_keys());
         self.settled = places.chain(policies.into_keys()).collect();
@@ -334,7 +334,7 @@ impl Watcher {
     ) -> Result<Vec<WatchEvent>, ApplyError> {
         match self.quick_check(host, extent)? {
             QuickCheck::Quiet => Ok(Vec::new()),
-            QuickCheck::Look => self.repair_drift(host, journal, roles),
+            QuickCheck::NeedsFullCheck => self.repair_drift(host, journal, roles),
             QuickCheck::Ended => Ok(vec![WatchEvent::Ended]),
         }
     }
@@ -372,7 +372,11 @@ impl Watcher {
             self.ask_for_helpers |= self.back_ends.are_missing(host, &self.target, &self.seen);
         }
         let differs = differs || self.ask_for_helpers;
-        Ok(if links != self.links || differs { QuickCheck::Look } else { QuickCheck::Quiet })
+        Ok(if links != self.links || differs {
+            QuickCheck::NeedsFullCheck
+        } else {
+            QuickCheck::Quiet
+        })
     }
 
     /// The second half of a [tick](Watcher::tick): reads all threads and corrects what can be
@@ -541,7 +545,7 @@ impl Watcher {
                 events.extend(self.strangers.insert(task).then_some(WatchEvent::Finding(finding)));
                 continue;
             }
-            if self.keeps(&step, journal.record(), &clues, &usual)? {
+            if self.is_owner_change(&step, journal.record(), &clues, &usual)? {
                 events.extend(self.yield_to_owner(task, &step, &clues)?);
                 continue;
             }
@@ -593,7 +597,7 @@ impl Watcher {
     }
 
     /// True if a thread stays as it is, because its owner changed it.
-    fn keeps(
+    fn is_owner_change(
         &self,
         step: &Step,
         record: &Record,

@@ -148,7 +148,7 @@ pub struct BatchJob<'a> {
     /// Folder of the tasks' output: `JOB.txt`, in an array `JOB_INDEX.txt`.
     pub output: &'a str,
     /// Indexes of an array; empty for a single task.
-    pub elements: &'a [u32],
+    pub array_indices: &'a [u32],
     /// Maximum number of tasks of the array at a time.
     pub at_once: Option<u32>,
 }

@@ -163,7 +163,7 @@ impl<'a> SharedFolder<'a> {
         at_once: Option<u32>,
     ) -> Result<u64, Failure> {
         let output = format!("{}/out", self.folder);
-        let batch = BatchJob { program, output: &output, elements, at_once };
+        let batch = BatchJob { program, output: &output, array_indices: elements, at_once };
         self.scheduler.submit(&self.job, &batch)
     }
 

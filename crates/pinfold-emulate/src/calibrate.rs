@@ -169,7 +169,7 @@ pub(crate) fn measure_costs_briefly(
         let costs = runs.into_iter().filter_map(|(pu, run)| {
             let own_ns = match look.charged_to {
                 Some(ChargedTo::Tasks) => run.own_per_cpu_second()?,
-                Some(ChargedTo::Helpers) | None => run.own_if_alone(1_000_000 - share)?,
+                Some(ChargedTo::Helpers) | None => run.unloaded_work_rate(1_000_000 - share)?,
             };
             let extra_ns = extra(1_000_000_000, own_ns, share, period_ns?)?;
             // Nothing was taken, or other tasks ran.

@@ -62,7 +62,7 @@ impl ReferenceRun {
 
     /// Own time per second of elapsed time (ns), if it got all of the time but for a fiftieth of
     /// this share, in millionths.
-    pub(crate) fn own_if_alone(&self, millionths: u32) -> Option<u64> {
+    pub(crate) fn unloaded_work_rate(&self, millionths: u32) -> Option<u64> {
         let least = u128::from(self.elapsed_ns) * u128::from(millionths) * 49;
         let had_it = u128::from(self.cpu_ns) * 50_000_000 >= least;
         let rate = u128::from(self.total_own_ns) * 1_000_000_000;

@@ -152,14 +152,14 @@ impl FutexSampler {
     pub fn read(&self) -> Result<FutexSamples, HostError> {
         Ok(FutexSamples {
             clock: self.clock,
-            all: self.number(0)?,
-            inside: self.number(1)?,
+            all: self.read_counter(0)?,
+            inside: self.read_counter(1)?,
             words: PROGRAM.entries(&self.words)?.into_iter().collect(),
-            lost: self.number(2)?,
+            lost: self.read_counter(2)?,
         })
     }
 
-    fn number(&self, index: u32) -> Result<u64, HostError> {
+    fn read_counter(&self, index: u32) -> Result<u64, HostError> {
         PROGRAM.number(&self.samples, index)
     }
 }

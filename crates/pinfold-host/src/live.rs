@@ -34,7 +34,7 @@ const LIST_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LiveHost {
     root: OwnedFd,
-    keepers: Vec<Box<dyn SettingBackend>>,
+    setting_backends: Vec<Box<dyn SettingBackend>>,
 }
 
 impl LiveHost {
@@ -46,7 +46,7 @@ impl LiveHost {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty())
             .map_err(|errno| HostError::file("open", "/", errno))?;
-        let host = Self { root, keepers: Vec::new() };
+        let host = Self { root, setting_backends: Vec::new() };
         host.open("/", flags, "open")?;
         Ok(host)
     }
@@ -54,12 +54,12 @@ impl LiveHost {
     /// Adds an interface to the program that manages settings.
     #[must_use]
     pub fn with_setting_backend(mut self, keeper: impl SettingBackend + 'static) -> Self {
-        self.keepers.push(Box::new(keeper));
+        self.setting_backends.push(Box::new(keeper));
         self
     }
 
     fn keeper(&self, setting: &Setting) -> Result<&dyn SettingBackend, HostError> {
-        let keeper = self.keepers.iter().find(|one| one.is(&setting.keeper));
+        let keeper = self.setting_backends.iter().find(|one| one.is(&setting.keeper));
         keeper.map(Box::as_ref).ok_or_else(|| HostError::no_setting_backend(setting))
     }
 

@@ -319,7 +319,7 @@ paths! {
 
 /// The paths below `/sys` and `/proc` that Pinfold and hwloc read of another machine.
 #[must_use]
-pub fn foreign_places() -> &'static [&'static str] {
+pub fn captured_paths() -> &'static [&'static str] {
     &[
         "/sys/devices/system/cpu",
         "/sys/devices/system/node",

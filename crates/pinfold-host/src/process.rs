@@ -107,7 +107,7 @@ pub fn own_pu() -> PuId {
 ///
 /// # Errors
 /// [`HostError::Thread`]: `EPERM` without `CAP_SYS_NICE`.
-pub fn hasten() -> Result<(), HostError> {
+pub fn raise_priority() -> Result<(), HostError> {
     raw::sched_getattr(Tid(0))
         .map(|current| current.with_policy(Policy::Other { nice: -20 }).not_inherited())
         .and_then(|attr| raw::sched_setattr(Tid(0), &attr))

@@ -26,7 +26,7 @@ const PROGRAM: Named = Named("the BPF program sched");
 /// Number of accounts reserved for threads that [`SchedTracer::add`] adds.
 const LATE: u32 = 64;
 /// Number of accounts reserved for new threads of the traced ones.
-const BIRTHS: u32 = 512;
+const NEW_THREAD_SLOTS: u32 = 512;
 /// `UNKNOWN` and `RUNNING` of the BPF program's states.
 const RUNNING: u32 = 1;
 const UNKNOWN: u32 = 2;
@@ -245,7 +245,7 @@ impl SchedTracer {
         }
         let pu = online_pu(host)?;
         let first = u32::try_from(tids.len()).unwrap_or(u32::MAX);
-        let held = first.saturating_mul(2).saturating_add(LATE + BIRTHS);
+        let held = first.saturating_mul(2).saturating_add(LATE + NEW_THREAD_SLOTS);
         let mut loader = EbpfLoader::new();
         loader.btf(types).map_max_entries("tasks", held).map_max_entries("accounts", held);
         loader.override_global("accounts_held", &held, true);

@@ -14,7 +14,7 @@ use super::text::backing::BackingFault;
 
 const HUGE: u64 = 2 << 20;
 /// Bytes that libvirt adds to the guest's memory for the limit of locked pages if none is given.
-const FOR_DEVICES: u64 = 1 << 30;
+const VFIO_MEMLOCK_EXTRA: u64 = 1 << 30;
 /// Guests smaller than this have few small pages.
 const LARGE_GUEST: u64 = 2 << 30;
 
@@ -44,7 +44,7 @@ fn hard_limit(file: &File<'_>, memory: u64, diagnostics: &mut Vec<Diagnostic>) {
     }
     let fault = BackingFault::LockedLimit { by_device: file.vfio };
     let mut diagnostic = file.diagnostic(Severity::Problem, &fault, &[node]);
-    let kib = (memory + FOR_DEVICES) >> 10;
+    let kib = (memory + VFIO_MEMLOCK_EXTRA) >> 10;
     let line = format!("<hard_limit unit='KiB'>{kib}</hard_limit>");
     diagnostic.repairs = vec![Repair::set_element(&["memtune"], "hard_limit", line)];
     diagnostics.push(diagnostic);

@@ -134,7 +134,7 @@ pub enum Source {
     Perf,
     /// `perf_event_open(2)` before Linux 5.13: threads that were created during the observation are
     /// missing.
-    PerfWithoutBirths,
+    PerfExistingThreads,
     /// `/proc/PID/task/TID/schedstat`.
     Schedstat,
     /// `se.nr_migrations` in `/proc/PID/task/TID/sched`.
@@ -151,7 +151,7 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Source::Perf => "perf",
-            Source::PerfWithoutBirths => "perf-without-births",
+            Source::PerfExistingThreads => "perf-without-births",
             Source::Schedstat => "schedstat",
             Source::Sched => "sched",
             Source::Status => "status",
@@ -379,7 +379,7 @@ fn read_all(counters: &[Counter]) -> Outcome {
         return Outcome::Absent("all threads of this role had exited".to_owned());
     }
     let follows = counters.iter().all(Counter::follows_clone_events);
-    join_readings(&readings, if follows { Source::Perf } else { Source::PerfWithoutBirths })
+    join_readings(&readings, if follows { Source::Perf } else { Source::PerfExistingThreads })
 }
 
 /// The sum of the readings of the threads' counters. If a counter was enabled but never had a PMU
@@ -436,7 +436,7 @@ impl Counters {
         if self.restless {
             flags.push("births-while-opened".to_owned());
         }
-        if role.ended > 0 && !matches!(counted.source, Source::Perf | Source::PerfWithoutBirths) {
+        if role.ended > 0 && !matches!(counted.source, Source::Perf | Source::PerfExistingThreads) {
             flags.push(format!("lost-threads {}", role.ended));
         }
         Figure {

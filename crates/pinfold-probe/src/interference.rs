@@ -28,17 +28,20 @@ pub struct InterferenceSample(SystemNoise);
 pub fn now(host: &dyn Host, pus: &CpuSet) -> Result<InterferenceSample, HostError> {
     let path = paths::kernel_stat();
     let stat = host.read_text(&path)?;
-    let steal_ticks = steal(&stat, pus).ok_or_else(|| strange(&path, "has no line of a CPU"))?;
+    let steal_ticks =
+        steal(&stat, pus).ok_or_else(|| unexpected_content(&path, "has no line of a CPU"))?;
     let path = paths::cpu_pressure();
     let pressure_us = match host.read_text(&path) {
-        Ok(text) => Some(pressure(&text).ok_or_else(|| strange(&path, "has no total of some"))?),
+        Ok(text) => {
+            Some(pressure(&text).ok_or_else(|| unexpected_content(&path, "has no total of some"))?)
+        }
         // PSI is not built in, or is disabled at boot: then the read fails with `EOPNOTSUPP`.
         Err(_) => None,
     };
     Ok(InterferenceSample(SystemNoise { steal_ticks: Some(steal_ticks), pressure_us }))
 }
 
-fn strange(path: &str, why: &str) -> HostError {
+fn unexpected_content(path: &str, why: &str) -> HostError {
     HostError::Unexpected { path: path.to_owned(), why: why.to_owned() }
 }
 

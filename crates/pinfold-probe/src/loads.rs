@@ -57,7 +57,7 @@ pub enum LoadDuration {
     /// At most this long (ns, up to one day); it pauses 1.5 s after the last heartbeat.
     Limited(u64),
     /// As long as it receives heartbeats; it pauses `silence_ns` after the last one.
-    Vouched {
+    WhileHeartbeat {
         /// Time without a heartbeat (ns), from 10 ms to one minute.
         silence_ns: u64,
     },
@@ -68,7 +68,7 @@ impl LoadDuration {
     fn beat(self) -> Duration {
         match self {
             Self::Limited(_) => BEAT,
-            Self::Vouched { silence_ns } => Duration::from_nanos(silence_ns / 3).min(BEAT),
+            Self::WhileHeartbeat { silence_ns } => Duration::from_nanos(silence_ns / 3).min(BEAT),
         }
     }
 }
@@ -89,7 +89,7 @@ impl LoadSpec {
         let threads = self.threads.to_string();
         let (word, time) = match self.life {
             LoadDuration::Limited(limit_ns) => ("--seconds", seconds(limit_ns)),
-            LoadDuration::Vouched { silence_ns } => ("--silence", seconds(silence_ns)),
+            LoadDuration::WhileHeartbeat { silence_ns } => ("--silence", seconds(silence_ns)),
         };
         let mut argv: Vec<String> =
             ["load", self.name(), "--threads", &threads, word, &time, "--supervised"]

@@ -48,7 +48,7 @@ pub enum Affinity {
     /// At least one CPU for each thread, or `pinload` refuses.
     EachItsOwn(Vec<PuId>),
     /// The list is repeated as often as necessary.
-    RoundAndRound(Vec<PuId>),
+    RoundRobin(Vec<PuId>),
 }
 
 /// The settings of one run of a parallel program.
@@ -97,10 +97,10 @@ impl Parallel {
         let mut arguments = vec![self.program.clone()];
         arguments.extend(values.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
         if let Some(affinity) = &self.affinity {
-            let (Affinity::EachItsOwn(pus) | Affinity::RoundAndRound(pus)) = affinity;
+            let (Affinity::EachItsOwn(pus) | Affinity::RoundRobin(pus)) = affinity;
             let list: Vec<String> = pus.iter().map(ToString::to_string).collect();
             arguments.extend(["--affinity".to_owned(), list.join(",")]);
-            if matches!(affinity, Affinity::RoundAndRound(_)) {
+            if matches!(affinity, Affinity::RoundRobin(_)) {
                 arguments.push("--wrap".to_owned());
             }
         }
@@ -264,7 +264,7 @@ mod tests {
         run.seed = 7;
         run.affinity = Some(Affinity::EachItsOwn(vec![PuId(4), PuId(0), PuId(5)]));
         assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 4,0,5");
-        run.affinity = Some(Affinity::RoundAndRound(vec![PuId(1)]));
+        run.affinity = Some(Affinity::RoundRobin(vec![PuId(1)]));
         assert_eq!(argv(&run), "fft --threads 4 --size medium --seed 7 --affinity 1 --wrap");
     }
 

@@ -426,7 +426,7 @@ fn pu_of(ours: &[Figure], probe: &str) -> Result<CpuSet, String> {
 }
 
 /// Rejects a value that a measurement cannot have.
-fn sound(what: &str, value: f64) -> Result<f64, String> {
+fn check_sample_value(what: &str, value: f64) -> Result<f64, String> {
     if value.is_finite() && value >= 0.0 {
         Ok(value)
     } else {

@@ -17,7 +17,7 @@ pub enum Table {
     /// The full symbol table (`.symtab`).
     Whole,
     /// Only the exported symbols (`.dynsym`): the file was stripped.
-    Offered,
+    DynamicOnly,
     /// None, for this reason.
     Absent(String),
 }
@@ -192,7 +192,7 @@ impl File {
         match debug.table {
             // Its segments have no bytes in the file.
             Table::Whole => Self { table: Table::Whole, symbols: debug.symbols, ..self },
-            Table::Offered | Table::Absent(_) => self,
+            Table::DynamicOnly | Table::Absent(_) => self,
         }
     }
 
@@ -211,7 +211,7 @@ impl File {
             let table = if offered.is_empty() {
                 Table::Absent("it has no symbols".to_owned())
             } else {
-                Table::Offered
+                Table::DynamicOnly
             };
             (table, offered)
         } else {

@@ -14,7 +14,7 @@ use pinfold_model::{Role, TaskId, Tid};
 pub enum WatchError {
     /// The list is empty.
     #[error("there is no thread to observe")]
-    Nobody,
+    NoThreads,
     /// All of the threads have ended.
     #[error("all {threads} threads to observe have exited")]
     Gone {
@@ -46,7 +46,7 @@ impl TracedThreads {
     /// Reads each thread once.
     pub(crate) fn read(host: &dyn Host, threads: &[(TaskId, Role)]) -> Result<Self, WatchError> {
         if threads.is_empty() {
-            return Err(WatchError::Nobody);
+            return Err(WatchError::NoThreads);
         }
         let mut found = Self { threads: Vec::new(), processes: BTreeMap::new(), gone: 0 };
         for (task, role) in threads {

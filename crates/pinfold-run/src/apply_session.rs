@@ -38,7 +38,7 @@ use crate::{Exit, Failure, interrupt, plans};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStop {
     /// The steps so far are undone.
-    TakeBack,
+    Undo,
     /// The apply is completed: the caller checks for the request afterwards, or there is none.
     Finish,
 }
@@ -114,7 +114,7 @@ pub fn replace_in(
 ) -> Result<Applied, Failure> {
     require_online(host, placement)?;
     let why = match replace_plan(host, placement, journal, on_stop) {
-        Ok(applied) if !(on_stop == OnStop::TakeBack && interrupt::is_requested()) => {
+        Ok(applied) if !(on_stop == OnStop::Undo && interrupt::is_requested()) => {
             record_complete(journal);
             return Ok(applied);
         }
@@ -174,7 +174,7 @@ fn replace_plan(
 ) -> Result<Applied, NotReplaced> {
     let replacement = Replacement { plan, text: &schema::to_json_line(plan), target };
     pinfold_apply::replace(host, replacement, journal, &mut |_: &Event<'_>| {
-        if on_stop == OnStop::TakeBack && interrupt::is_requested() {
+        if on_stop == OnStop::Undo && interrupt::is_requested() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -320,7 +320,7 @@ fn apply_steps(
     journal: &mut Journal<'_>,
     on_stop: OnStop,
 ) -> Result<Applied, Failure> {
-    let is_asked = || on_stop == OnStop::TakeBack && interrupt::is_requested();
+    let is_asked = || on_stop == OnStop::Undo && interrupt::is_requested();
     match bring_online_and_place(host, placement, journal, &mut |_: &Event<'_>| {
         if is_asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }) {
@@ -398,7 +398,7 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
 
 fn revert(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
-    for finding in report.near.iter().chain(&report.vanished).chain(&report.changed) {
+    for finding in report.equivalent.iter().chain(&report.vanished).chain(&report.changed) {
         say(&finding.to_string());
     }
     if report.is_complete() {

@@ -54,7 +54,7 @@ pub fn install_with_reread() -> Result<(), Failure> {
 
 fn install_all_but(other: Option<i32>) -> Result<(), Failure> {
     for (signal, _) in ENDING {
-        if Some(signal) != other && is_meant(signal)? {
+        if Some(signal) != other && is_not_ignored(signal)? {
             catch(signal, &STOP)?;
         }
     }
@@ -66,7 +66,7 @@ fn install_all_but(other: Option<i32>) -> Result<(), Failure> {
 pub fn install_forward() -> Result<(), Failure> {
     let [flags @ .., pipe] = &*FORWARDED;
     for ((signal, _), flag) in ENDING.iter().zip(flags) {
-        if is_meant(*signal)? {
+        if is_not_ignored(*signal)? {
             catch(*signal, flag)?;
         }
     }
@@ -82,7 +82,7 @@ pub fn take_forwarded() -> Vec<Signaled> {
 
 /// False for a signal that was ignored when this process was started (`nohup`). SIGINT and SIGTERM
 /// are always handled: shells start background jobs with SIGINT ignored, but `kill -INT` must work.
-fn is_meant(signal: i32) -> Result<bool, Failure> {
+fn is_not_ignored(signal: i32) -> Result<bool, Failure> {
     if signal == SIGINT || signal == SIGTERM {
         return Ok(true);
     }

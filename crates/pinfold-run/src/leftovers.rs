@@ -23,7 +23,7 @@ pub fn find(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Fa
         Some(state) => files(host, state)?,
         None => files::orphans(host)?,
     };
-    found.extend(pinfold_apply::void_marks(host)?);
+    found.extend(pinfold_apply::stale_marks(host)?);
     Ok(found)
 }
 

@@ -147,7 +147,7 @@ pub fn run(
     let placement = Placement { plan: &plan, target: &target };
     let supervision = Supervision { journals: &journals, program };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(&host, placement, supervision, OnStop::TakeBack)?;
+        apply_session::apply_guarded(&host, placement, supervision, OnStop::Undo)?;
     drop(starting);
     apply_session::report(&applied);
     let monitored = Monitored {

@@ -228,7 +228,7 @@ fn place(
     }
     let target = to_target(&found);
     let placement = Placement { plan: &plan, target: &target };
-    let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::TakeBack)?;
+    let (applied, journal) = apply_session::apply(host, placement, journals, OnStop::Undo)?;
     drop(starting);
     apply_session::report(&applied);
     end_waiter::start(session.program, journals, &plan, &journal);

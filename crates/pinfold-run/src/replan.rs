@@ -137,8 +137,9 @@ fn left_alone(
     let stays =
         |role: &Role| cpus_of(plan, role).is_some_and(|cpus| cpus_of(new, role) == Some(cpus));
     let tasks = target.threads.iter();
-    let is_moved =
-        |task: &TaskId| change.moved.contains_key(task) || change.singles.contains_key(task);
+    let is_moved = |task: &TaskId| {
+        change.moved.contains_key(task) || change.repinned_threads.contains_key(task)
+    };
     let tasks = tasks.filter(|(task, role)| stays(role) || is_moved(task));
     target.left.iter().copied().chain(tasks.map(|(task, _)| *task)).collect()
 }
@@ -158,13 +159,14 @@ fn adopt_moves(plan: &Plan, change: &MachineChange) -> Plan {
             thread.policy = Some(*policy);
         }
     }
-    new.moved
-        .retain(|(task, _)| !change.singles.contains_key(task) && !change.moved.contains_key(task));
+    new.moved.retain(|(task, _)| {
+        !change.repinned_threads.contains_key(task) && !change.moved.contains_key(task)
+    });
     let vnode = plan.vnodes.first();
     let is_apart = |role: &Role, cpus: &CpuSet| {
         vnode.and_then(|vnode| vnode.thread(role)).is_none_or(|thread| thread.pus != *cpus)
     };
-    let singles = change.singles.iter().filter(|(_, (role, cpus))| is_apart(role, cpus));
+    let singles = change.repinned_threads.iter().filter(|(_, (role, cpus))| is_apart(role, cpus));
     new.moved.extend(singles.map(|(task, (_, cpus))| (*task, cpus.clone())));
     new
 }
@@ -327,7 +329,7 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
     for (role, cpus) in change.moved.values() {
         parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));
     }
-    for (task, (role, cpus)) in &change.singles {
+    for (task, (role, cpus)) in &change.repinned_threads {
         let (tid, cpus) = (task.tid, pus_text(cpus));
         parts.push(format!("thread {tid} ({role}) stays on {cpus}, where its owner moved it"));
     }

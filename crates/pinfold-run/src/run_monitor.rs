@@ -30,7 +30,7 @@ const PAUSE_NS: u64 = 50_000_000;
 /// Time after which a thread without a role is queried again.
 const ASK_AGAIN_NS: u64 = 25_000_000;
 /// A process exits slightly later than its threads: this check finds it ended.
-const ECHO_NS: u64 = 100_000_000;
+const EXIT_RECHECK_NS: u64 = 100_000_000;
 
 /// Schedule of the checks of a machine.
 #[derive(Debug)]
@@ -49,15 +49,15 @@ pub enum DueCheck {
     /// A full check of all threads: [`Watcher::repair_drift`].
     Look,
     /// A quick check: [`Watcher::quick_check`], and a full one if it finds changes.
-    Glance(Extent),
+    QuickCheck(Extent),
 }
 
 impl DueCheck {
     /// Runs the first half of the check.
     pub fn check(self, host: &LiveHost, watcher: &mut Watcher) -> Result<QuickCheck, ApplyError> {
         match self {
-            Self::Look => Ok(QuickCheck::Look),
-            Self::Glance(extent) => watcher.quick_check(host, extent),
+            Self::Look => Ok(QuickCheck::NeedsFullCheck),
+            Self::QuickCheck(extent) => watcher.quick_check(host, extent),
         }
     }
 }
@@ -92,11 +92,15 @@ impl CheckSchedule {
         if now >= self.compare_at {
             self.compare_at = now.saturating_add(COMPARE_NS);
             let extent = std::mem::replace(&mut self.extent, Extent::TaskEvents);
-            return DueCheck::Glance(if extent == Extent::Groups { extent } else { Extent::Masks });
+            return DueCheck::QuickCheck(if extent == Extent::Groups {
+                extent
+            } else {
+                Extent::Masks
+            });
         }
         match self.look_at {
             Some(at) if now >= at => DueCheck::Look,
-            Some(_) | None => DueCheck::Glance(Extent::TaskEvents),
+            Some(_) | None => DueCheck::QuickCheck(Extent::TaskEvents),
         }
     }
 
@@ -105,7 +109,7 @@ impl CheckSchedule {
         self.looked_at = now;
         let again = match (has_questions, std::mem::take(&mut self.has_echo)) {
             (true, _) => Some(ASK_AGAIN_NS),
-            (false, true) => Some(ECHO_NS),
+            (false, true) => Some(EXIT_RECHECK_NS),
             (false, false) => None,
         };
         self.look_at = again.map(|after| now.saturating_add(after));
@@ -121,7 +125,7 @@ impl CheckSchedule {
 #[derive(Default)]
 pub struct EventReceiver {
     watcher: EventWatcher,
-    is_deaf: bool,
+    has_lost_events: bool,
     /// Events that are not available; reported once.
     reported: BTreeSet<&'static str>,
 }
@@ -137,11 +141,11 @@ impl EventReceiver {
         let mut findings = Vec::new();
         let is_new = match self.watcher.follow_threads(threads) {
             Ok(is_new) => {
-                self.is_deaf = false;
+                self.has_lost_events = false;
                 is_new
             }
             Err(error) => {
-                self.is_deaf = true;
+                self.has_lost_events = true;
                 if self.reported.insert("threads") {
                     let failure = Failure::from(error);
                     let text = format!(
@@ -179,7 +183,7 @@ impl EventReceiver {
         others: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<pinfold_host::Events, Failure> {
         let now = clock.now_ns();
-        let longest = if self.is_deaf { TICK_NS } else { COMPARE_NS };
+        let longest = if self.has_lost_events { TICK_NS } else { COMPARE_NS };
         let ns = next.saturating_sub(now).min(longest);
         let others: Vec<_> =
             interrupt::signal_fd().into_iter().chain(others.iter().copied()).collect();
@@ -231,7 +235,7 @@ pub fn watch(
             }
             QuickCheck::Quiet => {}
             QuickCheck::Ended => return Ok(()),
-            QuickCheck::Look => {
+            QuickCheck::NeedsFullCheck => {
                 let events = watcher.repair_drift(host, journal, &mut asking);
                 for event in events? {
                     if event == WatchEvent::Ended {
@@ -293,7 +297,7 @@ impl Replans<'_, '_> {
         due: DueCheck,
     ) -> bool {
         let now = SystemClock.now_ns();
-        if due == DueCheck::Glance(Extent::TaskEvents) || now < self.search_at.max(self.at) {
+        if due == DueCheck::QuickCheck(Extent::TaskEvents) || now < self.search_at.max(self.at) {
             return false;
         }
         self.search_at = now.saturating_add(replan::SEARCH_NS);
@@ -365,7 +369,7 @@ mod tests {
         let mut rounds = CheckSchedule::new(1_000);
         assert_eq!(rounds.due(1_000), DueCheck::Look);
         rounds.end_look(1_000, false);
-        assert_eq!(rounds.due(2_000), DueCheck::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.due(2_000), DueCheck::QuickCheck(Extent::TaskEvents));
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
         let later = 10 * PAUSE_NS;
         rounds.received_threads(later);
@@ -375,11 +379,11 @@ mod tests {
         rounds.received_threads(later + 1);
         assert_eq!(
             rounds.due(later + 1),
-            DueCheck::Glance(Extent::TaskEvents),
+            DueCheck::QuickCheck(Extent::TaskEvents),
             "a pause between looks"
         );
         rounds.end_look(later + PAUSE_NS, false);
-        assert_eq!(rounds.next(), later + PAUSE_NS + ECHO_NS, "the end of a process");
+        assert_eq!(rounds.next(), later + PAUSE_NS + EXIT_RECHECK_NS, "the end of a process");
         rounds.end_look(rounds.next(), false);
         assert_eq!(rounds.next(), 1_000 + COMPARE_NS);
     }
@@ -388,10 +392,10 @@ mod tests {
     fn masks_are_compared_every_few_seconds_and_files_when_one_was_written() {
         let mut rounds = CheckSchedule::new(0);
         rounds.end_look(0, false);
-        assert_eq!(rounds.due(COMPARE_NS), DueCheck::Glance(Extent::Masks));
-        assert_eq!(rounds.due(COMPARE_NS + 1), DueCheck::Glance(Extent::TaskEvents));
+        assert_eq!(rounds.due(COMPARE_NS), DueCheck::QuickCheck(Extent::Masks));
+        assert_eq!(rounds.due(COMPARE_NS + 1), DueCheck::QuickCheck(Extent::TaskEvents));
         rounds.received_files(COMPARE_NS + 2);
-        assert_eq!(rounds.due(COMPARE_NS + 2), DueCheck::Glance(Extent::Groups));
+        assert_eq!(rounds.due(COMPARE_NS + 2), DueCheck::QuickCheck(Extent::Groups));
         assert_eq!(rounds.next(), 2 * COMPARE_NS + 2);
     }
 }

@@ -234,7 +234,7 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
         claims.add_plan(&owner, &one.plan_as_found());
     }
     for one in placements {
-        let others = others(host, &claims, one);
+        let others = claims_of_others(host, &claims, one);
         let conflicts = others.conflicts(&one.vm_name, &one.plan_as_found());
         if let Some(status) = &mut one.status {
             status.dangers.extend(conflicts);
@@ -243,7 +243,7 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
 }
 
 /// The claims of all but one placement.
-fn others(host: &LiveHost, claims: &Claims, one: &ActivePlacement) -> Claims {
+fn claims_of_others(host: &LiveHost, claims: &Claims, one: &ActivePlacement) -> Claims {
     // First with its own claim: that names the pool from which it takes its CPUs.
     claims.without_machine(host, one.process, &one.vm_name).without(&one.id)
 }
@@ -305,11 +305,11 @@ fn threads_of(host: &LiveHost, plan: &Plan, record: &Record) -> Vec<(TaskId, Rol
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalState {
     /// It is active.
-    InForce,
+    Active,
     /// It was active in an earlier boot.
     EarlierBoot,
     /// It was reverted.
-    TakenBack,
+    Reverted,
     /// A restart of the host ended it.
     Restarted,
     /// It has no step.
@@ -324,9 +324,9 @@ impl JournalState {
             return Ok(JournalState::Restarted);
         }
         if record.has_ended() {
-            return Ok(JournalState::TakenBack);
+            return Ok(JournalState::Reverted);
         }
         let now = record.is_of_this_boot(host)?;
-        Ok(if now { JournalState::InForce } else { JournalState::EarlierBoot })
+        Ok(if now { JournalState::Active } else { JournalState::EarlierBoot })
     }
 }

@@ -577,8 +577,8 @@ impl Placement {
         let now = SystemClock.now_ns();
         let due = self.rounds.due(now);
         let glance = match due {
-            DueCheck::Look => QuickCheck::Look,
-            DueCheck::Glance(extent) => {
+            DueCheck::Look => QuickCheck::NeedsFullCheck,
+            DueCheck::QuickCheck(extent) => {
                 self.watcher.quick_check(host, extent).map_err(|error| describe(&error))?
             }
         };
@@ -586,13 +586,13 @@ impl Placement {
             QuickCheck::Quiet
                 if !self.is_replan_due(now) && !self.has_free_cpus(host, around, id, due) =>
             {
-                if due != DueCheck::Glance(Extent::TaskEvents) {
+                if due != DueCheck::QuickCheck(Extent::TaskEvents) {
                     self.right_unix_s = SystemClock.unix_seconds();
                 }
                 return nothing(PlacementAction::Watched);
             }
             QuickCheck::Ended => return Ok((PlacementAction::Over, vec![WatchEvent::Ended])),
-            QuickCheck::Quiet | QuickCheck::Look => self.rounds.end_look(now, false),
+            QuickCheck::Quiet | QuickCheck::NeedsFullCheck => self.rounds.end_look(now, false),
         }
         let mut journal = match around.journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
@@ -648,7 +648,9 @@ impl Placement {
         due: DueCheck,
     ) -> bool {
         let now = SystemClock.now_ns();
-        if due == DueCheck::Glance(Extent::TaskEvents) || now < self.search_at.max(self.replan_at) {
+        if due == DueCheck::QuickCheck(Extent::TaskEvents)
+            || now < self.search_at.max(self.replan_at)
+        {
             return false;
         }
         self.search_at = now.saturating_add(replan::SEARCH_NS);

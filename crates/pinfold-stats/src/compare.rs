@@ -311,7 +311,10 @@ fn draft(key: &Key, aspect: ComparedStatistic, one: &Population, other: &Populat
         },
         p: sign_flip(&logs).filter(|_| is_tested),
         direction: aspect.direction(one.unit).filter(|_| !NEUTRAL.contains(&key.probe.as_str())),
-        trouble: missing.map(Outcome::NoRatio).or(both.trouble).or_else(|| unrest(one, other)),
+        trouble: missing
+            .map(Outcome::NoRatio)
+            .or(both.trouble)
+            .or_else(|| no_verdict_reason(one, other)),
     }
 }
 
@@ -338,7 +341,7 @@ fn describe_labels(one: &Population, other: &Population) -> BTreeMap<String, [St
 }
 
 /// The reason why the data allow no verdict, if there is one.
-fn unrest(one: &Population, other: &Population) -> Option<Outcome> {
+fn no_verdict_reason(one: &Population, other: &Population) -> Option<Outcome> {
     let sides = [(Side::First, one), (Side::Second, other)];
     let contended = sides.iter().find_map(|(side, all)| {
         all.contended_share().map(|share| Outcome::Contended(*side, share))

@@ -101,7 +101,7 @@ fn sql_error(path: &str, doing: &'static str, source: rusqlite::Error) -> StoreE
             StoreError::Open { path, source }
         }
         // SQLite's codes are defined elsewhere and grow with its versions.
-        Some(_) | None => StoreError::Sql { path, doing, source },
+        Some(_) | None => StoreError::Sql { path, operation: doing, source },
     }
 }
 

@@ -99,7 +99,7 @@ fn strip_root(path: &str) -> Option<String> {
     let path = format!("/{}", names[from..].join("/"));
     let is_read = !names.contains(&"..")
         && (paths::is_numa_node_of_pci(&path)
-            || paths::foreign_places().iter().any(|place| {
+            || paths::captured_paths().iter().any(|place| {
                 path.strip_prefix(*place)
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }));
@@ -115,7 +115,7 @@ pub(crate) fn read_folder(live: &dyn Host, root: &str) -> Result<SnapshotHost, H
     let root = root.trim_end_matches('/');
     let mut tree = SnapshotHost::new();
     let mut todo: Vec<String> =
-        paths::foreign_places().iter().map(|place| (*place).to_owned()).collect();
+        paths::captured_paths().iter().map(|place| (*place).to_owned()).collect();
     let mut count = 0;
     while let Some(path) = todo.pop() {
         let real = format!("{root}{path}");

@@ -196,7 +196,7 @@ pub(super) fn restore_moved(
     if forced || (forgets && now == allowed) {
         let set = set(past, task, mask, &allowed)?;
         let may_be_short = matches!(set, Reverted::Restored) && *mask != allowed;
-        return if may_be_short { as_it_was_shown(past, task, mask) } else { Ok(set) };
+        return if may_be_short { restore_visible_mask(past, task, mask) } else { Ok(set) };
     }
     Ok(if is_whole(&now, &allowed, mask) {
         Reverted::Nothing
@@ -207,7 +207,7 @@ pub(super) fn restore_moved(
 
 /// The kernel hides offline CPUs in every mask. A kernel thread whose mask may have included such a
 /// CPU (a node's kcompactd and kswapd) gets exactly the mask that was visible.
-fn as_it_was_shown(
+fn restore_visible_mask(
     past: &UndoContext<'_>,
     task: TaskId,
     mask: &CpuSet,
@@ -234,7 +234,7 @@ fn is_kernel_thread(past: &UndoContext<'_>, task: TaskId) -> Result<bool, HostEr
 }
 
 /// Releases a thread that inherited the mask of a placed one.
-pub(super) fn release_born(
+pub(super) fn release_inherited_mask(
     past: &UndoContext<'_>,
     task: TaskId,
     main: Option<Tid>,

@@ -162,7 +162,7 @@ pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, Hos
     };
     let mut moved = 0;
     for tid in cpusets.members(past.host, group)? {
-        let (home, parent) = home_of(past, cpusets, tid, group)?;
+        let (home, parent) = original_cgroup(past, cpusets, tid, group)?;
         let Some(before) = tasks::ignore_gone(past.host.affinity(tid))? else { continue };
         let Some(stat) = tasks::stat(past.host, tid)? else { continue };
         if !move_to(past, cpusets, tid, &home)? {
@@ -179,14 +179,16 @@ pub(super) fn evacuate(past: &UndoContext<'_>, group: &str) -> Result<usize, Hos
 }
 
 /// Masks of the recorded ancestors of tasks that were created in Pinfold's groups.
-pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
+pub(super) fn masks_of_created_tasks(
+    past: &UndoContext<'_>,
+) -> Result<Vec<(TaskId, CpuSet)>, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(Vec::new()) };
     let mut masks = Vec::new();
     for group in past.own_groups() {
         for member in cpusets.members(past.host, group)? {
-            for tid in threads_meant(past, cpusets, member)? {
+            for tid in threads_of_member(past, cpusets, member)? {
                 let Some(stat) = tasks::stat(past.host, tid)? else { continue };
-                let (_, parent) = home_of(past, cpusets, tid, group)?;
+                let (_, parent) = original_cgroup(past, cpusets, tid, group)?;
                 if let Some(parent) = parent.filter(|parent| parent.task != stat.task()) {
                     masks.push((stat.task(), parent.mask.clone()));
                 }
@@ -197,7 +199,7 @@ pub(super) fn born_masks(past: &UndoContext<'_>) -> Result<Vec<(TaskId, CpuSet)>
 }
 
 /// The threads that one line of a group's member list stands for.
-fn threads_meant(
+fn threads_of_member(
     past: &UndoContext<'_>,
     cpusets: &Cpusets,
     member: Tid,
@@ -209,7 +211,7 @@ fn threads_meant(
 }
 
 /// Original group of a task that is not in the journal: that of its nearest recorded ancestor.
-fn home_of<'p>(
+fn original_cgroup<'p>(
     past: &'p UndoContext<'_>,
     cpusets: &Cpusets,
     tid: Tid,

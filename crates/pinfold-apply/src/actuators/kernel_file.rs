@@ -91,12 +91,12 @@ fn of_tunable(path: &str) -> Kind {
 
 /// Maximum number of reads of a file that changes shortly after the write, and the pause between
 /// them: a fifth of a second in all.
-pub(crate) const LATE_LOOKS: usize = 50;
+pub(crate) const READ_BACK_ATTEMPTS: usize = 50;
 pub(crate) const LATE_PAUSE_NS: u64 = 4_000_000;
 
 /// True for frequency limits. Newer kernels set them in a worker, so that the file shows the old
 /// value for a moment (`drivers/cpufreq/cpufreq.c`, `cpufreq_notifier_max`).
-pub(super) fn comes_late(path: &str) -> bool {
+pub(super) fn is_applied_asynchronously(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("scaling_min_freq" | "scaling_max_freq"))
 }
 
@@ -286,7 +286,7 @@ fn restore(
         answer => answer?,
     }
     let mut now = past.host.read(path)?;
-    let looks = if comes_late(path) { LATE_LOOKS } else { 0 };
+    let looks = if is_applied_asynchronously(path) { READ_BACK_ATTEMPTS } else { 0 };
     for _ in 0..looks {
         if same(kind, path, &now, original)? {
             break;

@@ -37,7 +37,7 @@ pub(super) fn take(
              the memory when the machine starts",
         ),
     };
-    let tables = page_tables::left_behind(host, task.tid)?;
+    let tables = page_tables::page_tables_finding(host, task.tid)?;
     Ok(ChangeOutcome::Done([finding].into_iter().chain(tables).collect()))
 }
 

@@ -18,7 +18,7 @@ const MEMBER: &[u8] = b"member";
 const SUBJECT: &str = "cgroup partition";
 
 /// The kernel's reasons, each with a hint.
-const WAYS_OUT: [(&str, &str); 9] = [
+const PARTITION_HINTS: [(&str, &str); 9] = [
     (
         "Parent is not a partition root",
         "Linux 6.7 and newer allow a partition in any group; on older kernels start the process in \
@@ -103,7 +103,7 @@ pub(super) fn revert(
 pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
     let shown = text(shown);
     let (_, reason) = shown.split_once(" invalid")?;
-    let known = WAYS_OUT.iter().find(|(known, _)| reason.contains(known));
+    let known = PARTITION_HINTS.iter().find(|(known, _)| reason.contains(known));
     let hint = known.map_or(
         "the kernel gives no reason: see cpuset.cpus.effective of the parent groups",
         |(_, hint)| hint,

@@ -60,7 +60,7 @@ pub(super) fn check_moved(
 }
 
 /// Releases a thread that inherited the policy of a placed one.
-pub(super) fn release_born(
+pub(super) fn release_inherited_policy(
     past: &UndoContext<'_>,
     task: TaskId,
     main: Option<Tid>,

@@ -117,7 +117,7 @@ fn restore(
         });
     }
     if original.is_none() && is_like_none(past, setting, now.as_deref())? {
-        return Ok(Reverted::Near(near(setting)));
+        return Ok(Reverted::Near(equivalent_value_finding(setting)));
     }
     if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
         return Ok(Reverted::Changed(report_change(setting, now.as_deref(), original)));
@@ -131,7 +131,7 @@ fn restore(
         None => Ok(Reverted::Gone),
         Some(now) if now.as_deref() == original => Ok(Reverted::Restored),
         Some(now) if original.is_none() && is_like_none(past, setting, now.as_deref())? => {
-            Ok(Reverted::Near(near(setting)))
+            Ok(Reverted::Near(equivalent_value_finding(setting)))
         }
         Some(now) => Err(HostError::Kept {
             setting: Box::new(setting.clone()),
@@ -177,7 +177,7 @@ fn is_like_none(
     }
 }
 
-fn near(setting: &Setting) -> Finding {
+fn equivalent_value_finding(setting: &Setting) -> Finding {
     let text = format!(
         "{setting} had no value before and has all CPUs now, which has the same effect: {} cannot unset it at run time",
         setting.keeper

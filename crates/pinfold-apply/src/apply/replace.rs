@@ -18,14 +18,14 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{Clock, HostError, HostMut, SystemClock, paths, with_causes};
 use pinfold_model::{Change, Finding, IsolationScope, Plan, Step, TaskId, Undo};
 
-use super::{Applied, Failure, Observer, Run, is_light};
+use super::{Applied, Failure, Observer, Run, can_share_journal_write};
 use crate::actuators::{self, ReadBack, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::error::ApplyError;
 use crate::host_state::HostState;
 use crate::journal::{Journal, JournalError, Journals, Record};
 use crate::order;
-use crate::other_placements::{OtherPlacements, Thing, first_undo, thing};
+use crate::other_placements::{OtherPlacements, UndoTarget, first_undo, undo_target};
 use crate::steps::{Planned, Request, group_name, partition_name, unordered_steps};
 use crate::tasks::{self, Target};
 use crate::undo::drop_steps;
@@ -165,7 +165,7 @@ impl Run<'_, '_, '_> {
             return Err(NotReplaced::Failed(first.text.clone()));
         }
         self.applied.undone = stale.len();
-        self.find(report.near.into_iter().chain(report.changed).collect());
+        self.find(report.equivalent.into_iter().chain(report.changed).collect());
         Ok(())
     }
 
@@ -178,7 +178,9 @@ impl Run<'_, '_, '_> {
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut missing = self.comparison(hierarchy, request)?.missing()?;
         missing.retain_mut(|step| self.is_new(step));
-        for batch in missing.chunk_by(|a, b| is_light(a) && is_light(b)) {
+        for batch in
+            missing.chunk_by(|a, b| can_share_journal_write(a) && can_share_journal_write(b))
+        {
             self.note_masks(hierarchy, batch, masks_survive)?;
             self.take(hierarchy, batch, None)?;
         }
@@ -253,7 +255,7 @@ impl Comparison<'_> {
         unneeded.retain(|group| !needed.groups.contains(*group) || group.ends_with(&partition));
         let plan = self.request.plan();
         let needs = Needs {
-            things: needed.steps.iter().filter_map(|step| thing(&step.undo)).collect(),
+            things: needed.steps.iter().filter_map(|step| undo_target(&step.undo)).collect(),
             unneeded,
             own: (plan.isolation == IsolationScope::Own).then_some(&self.request.target().own),
             is_v1: version == Some(Version::V1),
@@ -270,7 +272,7 @@ fn groups(record: &Record) -> impl Iterator<Item = &str> {
 
 /// What a plan needs of what an earlier one has set.
 struct Needs<'n> {
-    things: BTreeSet<Thing<'n>>,
+    things: BTreeSet<UndoTarget<'n>>,
     /// The groups of the earlier plan that are not needed, or have to be made again.
     unneeded: BTreeSet<&'n str>,
     /// The only processes that the plan excludes from the machine's CPUs, if not all of the host.
@@ -280,7 +282,7 @@ struct Needs<'n> {
 
 impl Needs<'_> {
     fn is_stale(&self, step: &Step) -> bool {
-        let is_needed = thing(&step.undo).is_some_and(|thing| self.things.contains(&thing));
+        let is_needed = undo_target(&step.undo).is_some_and(|thing| self.things.contains(&thing));
         match (&step.undo, &step.change) {
             (Undo::RemoveGroup { path }, _) => self.unneeded.contains(path.as_str()),
             (Undo::MoveTasks { .. }, Change::MoveTasks { group, file, tasks }) => {

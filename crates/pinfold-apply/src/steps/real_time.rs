@@ -49,7 +49,7 @@ pub(super) fn prepare(
 /// Reports that real-time throttling is off, unless the plan sets it.
 fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     if !builder.plan.tuning.has(&rt_throttle::TUNABLE)
-        && let Some(finding) = throttle_that_is_off(builder.state.text(&throttle_path())?)
+        && let Some(finding) = throttle_disabled_finding(builder.state.text(&throttle_path())?)
     {
         builder.add_finding(finding.with_hint("switch it on with --knob rt-throttle=on"));
     }
@@ -62,7 +62,7 @@ pub(crate) fn throttle_path() -> String {
 }
 
 /// A finding if the host's real-time throttling is off, from the content of that file.
-pub(crate) fn throttle_that_is_off(content: Option<String>) -> Option<Finding> {
+pub(crate) fn throttle_disabled_finding(content: Option<String>) -> Option<Finding> {
     content.filter(|text| text.trim() == "-1").map(|_| {
         let text = "it is off: a spinning real-time thread never gives up its CPU";
         Finding::warning("real-time throttle", text)
@@ -154,7 +154,7 @@ fn run_time(builder: &mut StepBuilder<'_>, tids: &[Tid]) -> Result<(), ApplyErro
     let mut given = BTreeMap::new();
     for tid in tids {
         for group in lineage(builder, &mount, *tid)? {
-            give(builder, &mount, &group, &mut given)?;
+            grant_runtime(builder, &mount, &group, &mut given)?;
         }
     }
     Ok(())
@@ -189,7 +189,7 @@ fn lineage(
         .collect())
 }
 
-fn give(
+fn grant_runtime(
     builder: &mut StepBuilder<'_>,
     mount: &ControllerMount,
     group: &str,

@@ -24,7 +24,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: ManagerQuery) -> Result<
         let plan = builder.plan;
         let moved = plan.moved_to(*task);
         let pus = moved.unwrap_or(&thread.pus);
-        if may_not_have(builder, *task, pus)? {
+        if is_reserved_for_machine(builder, *task, pus)? {
             let text = format!(
                 "thread {} of a device back end was not pinned: {} {} reserved for the machine's \
                  own process",
@@ -60,7 +60,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: ManagerQuery) -> Result<
 
 /// True for a thread of another user process whose CPUs only the machine's process gets: those of
 /// its partition, and those that all other tasks of the host are kept away from.
-fn may_not_have(
+fn is_reserved_for_machine(
     builder: &StepBuilder<'_>,
     task: TaskId,
     cpus: &CpuSet,

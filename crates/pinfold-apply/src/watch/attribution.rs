@@ -62,7 +62,7 @@ impl<'h> LikelyCause<'h> {
             ));
         }
         if let (Some(now), Some(before)) = (&group, &self.group)
-            && !is_beside(now, before)
+            && !is_related_cgroup(now, before)
         {
             known.push(format!("it was moved from {before} to {now}"));
         }
@@ -129,7 +129,7 @@ impl<'h> LikelyCause<'h> {
 
 /// True for the same group, one below it, or one with the same parent: libvirt has a group for each
 /// vCPU next to that of the emulator.
-fn is_beside(now: &str, before: &str) -> bool {
+fn is_related_cgroup(now: &str, before: &str) -> bool {
     let parent = before.rsplit_once('/').map_or("", |(parent, _)| parent);
     now == before
         || now.strip_prefix(before).is_some_and(|rest| rest.starts_with('/'))
@@ -138,7 +138,7 @@ fn is_beside(now: &str, before: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_beside;
+    use super::is_related_cgroup;
 
     #[test]
     fn groups_of_one_machine_lie_together() {
@@ -150,6 +150,6 @@ mod tests {
     }
 
     fn check_beside(now: &str, before: &str, expected: bool) {
-        assert_eq!(is_beside(now, before), expected, "{now}");
+        assert_eq!(is_related_cgroup(now, before), expected, "{now}");
     }
 }

@@ -19,7 +19,7 @@ pub struct MachineChange {
     /// Threads that the owner moved, with their present CPUs.
     pub moved: BTreeMap<TaskId, (Role, CpuSet)>,
     /// Threads that the owner moved away from the others of their role, with their present CPUs.
-    pub singles: BTreeMap<TaskId, (Role, CpuSet)>,
+    pub repinned_threads: BTreeMap<TaskId, (Role, CpuSet)>,
     /// Threads whose policy the owner changed, with the present one.
     pub policies: BTreeMap<TaskId, (Role, Policy)>,
 }
@@ -30,7 +30,7 @@ impl MachineChange {
     pub fn is_empty(&self) -> bool {
         self.is_only_of_owner()
             && self.moved.is_empty()
-            && self.singles.is_empty()
+            && self.repinned_threads.is_empty()
             && self.policies.is_empty()
     }
 
@@ -115,7 +115,7 @@ impl Changes {
             return self.policies.insert(task, *original) != Some(*original);
         }
         let Some(cpus) = present_cpus(step) else { return false };
-        self.found.singles.remove(&task);
+        self.found.repinned_threads.remove(&task);
         self.found.moved.insert(task, (role, cpus.clone()));
         self.moves.insert(task, cpus.clone()) != Some(cpus)
     }
@@ -123,7 +123,7 @@ impl Changes {
     /// Forgets the changes of threads that are as planned now.
     pub(super) fn forget_moves_but_of(&mut self, drifted: &BTreeSet<TaskId>) {
         self.found.moved.retain(|task, _| drifted.contains(task));
-        self.found.singles.retain(|task, _| drifted.contains(task));
+        self.found.repinned_threads.retain(|task, _| drifted.contains(task));
         self.found.policies.retain(|task, _| drifted.contains(task));
         self.moves.retain(|task, _| drifted.contains(task));
         self.policies.retain(|task, _| drifted.contains(task));

@@ -176,7 +176,7 @@ impl Watcher {
             if is_group {
                 self.target.left.insert(task);
             } else {
-                self.changes.found.singles.insert(task, moved);
+                self.changes.found.repinned_threads.insert(task, moved);
             }
         }
         self.target.left.retain(|task| present.contains(&task.tid));

@@ -39,7 +39,7 @@ fn a_first_pin_becomes_all_pus_and_that_is_reported() {
     bench.apply(&case).unwrap();
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
-    assert_eq!(report.near.len(), 1, "{report:?}");
+    assert_eq!(report.equivalent.len(), 1, "{report:?}");
     assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running).as_deref(), Some("0-1"));
     assert_eq!(case.host.affinity(Tid(501)).unwrap(), before);
 }

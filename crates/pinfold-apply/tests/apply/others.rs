@@ -344,6 +344,6 @@ fn a_host_that_fights_back_is_reported_and_left_as_it_was() {
             std::ops::ControlFlow::Continue(())
         })
         .unwrap_err();
-    assert!(matches!(error, ApplyError::Restless { .. }), "{error}");
+    assert!(matches!(error, ApplyError::NotConverged { .. }), "{error}");
     assert!(error.hint().unwrap().contains("keeps changing"));
 }

@@ -77,7 +77,7 @@ fn vcpus_get_a_partition_and_the_rest_stays_outside() {
         assert!(now.is_as_planned(), "{what}: {now:?}");
         let report = bench.undo(&case);
         assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
-        if report.near.is_empty() {
+        if report.equivalent.is_empty() {
             assert_same(&before, &case.host, &what);
         }
     }
@@ -120,7 +120,7 @@ fn a_partition_is_replaced() {
             assert_eq!(left, alone, "{what}");
             let report = bench.undo(&first);
             assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
-            if report.near.is_empty() {
+            if report.equivalent.is_empty() {
                 assert_same(&before, host, &what);
             }
         }
@@ -141,7 +141,7 @@ fn a_kill_at_every_point_is_undone() {
                 assert!(matches!(error, ApplyError::Abandoned { .. }), "{what}: {error}");
                 let report = bench.undo(&case);
                 assert!(report.is_complete() && report.changed.is_empty(), "{what}: {report:?}");
-                if report.near.is_empty() {
+                if report.equivalent.is_empty() {
                     assert_same(&before, &case.host, &what);
                 }
             }
@@ -418,7 +418,7 @@ fn near_without(online: &str) -> Vec<pinfold_model::Finding> {
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     assert_same(&before, &case.host, online);
-    report.near
+    report.equivalent
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn what_cannot_be_emptied_is_given_all_and_reported() {
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     let asked = ["init.scope", "system.slice", "user.slice", "machine.slice"];
-    assert_eq!(report.near.len(), 3, "{report:?}");
+    assert_eq!(report.equivalent.len(), 3, "{report:?}");
     let after = case.host.snapshot();
     for part in asked.iter().chain(&["task", "narrow", "only6", "machine"]) {
         assert_eq!(line(&before, part), line(&after, part), "the effect is the same");

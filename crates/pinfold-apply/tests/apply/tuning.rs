@@ -172,7 +172,7 @@ fn every_knob_is_set_and_comes_back_byte_for_byte() {
     assert_eq!(tries, 0, "the kernel refused it");
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
-    assert_eq!(report.near.len(), 1, "the pages: {report:?}");
+    assert_eq!(report.equivalent.len(), 1, "the pages: {report:?}");
     assert_same(&before, &case.host, "undo");
 }
 

@@ -401,11 +401,15 @@ fn one_of_several_threads_of_a_role_stays_alone() {
     let events = scene.look(Extent::Masks);
     assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
     let change = scene.watcher.change().clone();
-    assert!(change.moved.is_empty() && change.singles.len() == 1, "the others stay: {change:?}");
+    assert!(
+        change.moved.is_empty() && change.repinned_threads.len() == 1,
+        "the others stay: {change:?}"
+    );
     assert_eq!(scene.look(Extent::Masks), [], "once");
     // The plan that names it has nothing to report, for `status` neither.
     let mut plan = case.plan.clone();
-    plan.moved = change.singles.iter().map(|(task, (_, cpus))| (*task, cpus.clone())).collect();
+    plan.moved =
+        change.repinned_threads.iter().map(|(task, (_, cpus))| (*task, cpus.clone())).collect();
     scene.watcher.follow(&plan, &case.target);
     assert_eq!(scene.look(Extent::Masks), []);
     assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());

@@ -133,14 +133,14 @@ impl JobRequest {
     pub(super) fn sbatch(&self, batch: &BatchJob<'_>) -> Vec<String> {
         let mut words = vec!["--parsable".to_owned(), "--no-requeue".to_owned()];
         words.extend(self.words());
-        let pattern = if batch.elements.is_empty() { "%j" } else { "%A_%a" };
+        let pattern = if batch.array_indices.is_empty() { "%j" } else { "%A_%a" };
         words.push(format!("--output={}/{pattern}.txt", batch.output));
         words.push("--open-mode=append".to_owned());
         // The worker undoes its changes before the time limit kills it.
         words.push("--signal=B:TERM@30".to_owned());
-        if !batch.elements.is_empty() {
+        if !batch.array_indices.is_empty() {
             let most = batch.at_once.map_or_else(String::new, |most| format!("%{most}"));
-            words.push(format!("--array={}{most}", array(batch.elements)));
+            words.push(format!("--array={}{most}", array(batch.array_indices)));
         }
         words
     }

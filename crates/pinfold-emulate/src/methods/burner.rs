@@ -43,12 +43,12 @@ struct Shared {
     burned_ns: AtomicU64,
     turns: AtomicU64,
     // Periods that were skipped, because the burner was not on its CPU.
-    strayed: AtomicU64,
+    wrong_cpu_turns: AtomicU64,
 }
 
 /// When the burners of a vnode burn.
 #[derive(Clone)]
-pub(super) struct Pace {
+pub(super) struct BurnSchedule {
     pub period_ns: u64,
     /// Delay of the burn after multiples of the period.
     pub offset_ns: u64,
@@ -56,7 +56,7 @@ pub(super) struct Pace {
     pub barrier: Option<Arc<Barrier>>,
 }
 
-impl Pace {
+impl BurnSchedule {
     /// Burns begin at multiples of the period.
     pub(super) fn in_phase(period_ns: u64) -> Self {
         Self { period_ns, offset_ns: 0, barrier: None }
@@ -118,7 +118,7 @@ impl Burning {
     pub(super) fn start(
         context: &MethodContext<'_, '_>,
         pu: PuId,
-        pace: Pace,
+        pace: BurnSchedule,
     ) -> Result<Self, SpeedError> {
         process::lock_memory()?;
         let shared = Arc::new(Shared::default());
@@ -174,7 +174,7 @@ impl Burning {
 
     /// A note for the status; `None` as long as it stays on its CPU.
     pub(super) fn note(&self, pu: PuId) -> Option<String> {
-        let strayed = self.shared.strayed.load(Ordering::Relaxed);
+        let strayed = self.shared.wrong_cpu_turns.load(Ordering::Relaxed);
         (strayed > 0).then(|| {
             format!(
                 "CPU {pu}: {strayed} turns were skipped, because the kernel ran the burner on \
@@ -315,7 +315,7 @@ fn burn(shared: &Shared, pu: PuId, period_ns: u64, offset_ns: u64) {
         // slowed down.
         if process::own_pu() != pu {
             owed_ns = 0;
-            shared.strayed.fetch_add(1, Ordering::Relaxed);
+            shared.wrong_cpu_turns.fetch_add(1, Ordering::Relaxed);
             continue;
         }
         owed_ns += i64::try_from(period_ns * steal / 1_000_000).unwrap_or(0);
@@ -341,7 +341,7 @@ fn burn_in_step(shared: &Shared, pu: PuId, period_ns: u64, barrier: &Barrier) {
         let start = clock.now_ns();
         let is_strayed = process::own_pu() != pu;
         if is_strayed {
-            shared.strayed.fetch_add(1, Ordering::Relaxed);
+            shared.wrong_cpu_turns.fetch_add(1, Ordering::Relaxed);
         }
         if is_strayed || start >= shared.until_ns.load(Ordering::Relaxed) {
             clock.sleep_until(start.saturating_add(period_ns));
@@ -383,7 +383,7 @@ mod tests {
         let thread = thread::spawn(move || burn(&mine, pu, 1_000_000, 0));
         let tid = process::own_tid();
         let mut burning = Burning { shared: Arc::clone(&shared), tid, thread: Some(thread) };
-        while shared.strayed.load(Ordering::Relaxed) < 3 {
+        while shared.wrong_cpu_turns.load(Ordering::Relaxed) < 3 {
             assert_eq!(burning.burned_time(), (0, 0));
             SystemClock.sleep_ns(1_000_000);
         }

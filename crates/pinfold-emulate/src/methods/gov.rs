@@ -20,7 +20,7 @@ use pinfold_model::{Method, PuId, Speed};
 use std::iter::Flatten;
 
 use self::freezer::Freezer;
-use self::freq_domain::{FreqSchedule, Mix, mix};
+use self::freq_domain::{FreqSchedule, FrequencyPair, mix};
 use super::{HEARTBEAT_NS, MethodContext, freq_calibration};
 use crate::emulation::{CoreAccount, Emulation};
 use crate::frequency::{Level, WHOLE};
@@ -101,7 +101,10 @@ fn is_unified(context: &MethodContext<'_, '_>, group: &String) -> bool {
 
 impl Gov<'_> {
     /// How each frequency domain reaches its speed, or why it cannot.
-    fn mixes(&self, speeds: &[(PuId, Speed)]) -> Result<Vec<Option<(Mix, Speed)>>, SpeedError> {
+    fn mixes(
+        &self,
+        speeds: &[(PuId, Speed)],
+    ) -> Result<Vec<Option<(FrequencyPair, Speed)>>, SpeedError> {
         let mut mixes = Vec::new();
         for lane in &self.lanes {
             let mut mine = speeds.iter().filter(|(pu, _)| lane.pus.contains(*pu));
@@ -188,8 +191,8 @@ impl Gov<'_> {
 }
 
 fn reported_mixes(
-    mixes: &[Option<(Mix, Speed)>],
-) -> Flatten<std::slice::Iter<'_, Option<(Mix, Speed)>>> {
+    mixes: &[Option<(FrequencyPair, Speed)>],
+) -> Flatten<std::slice::Iter<'_, Option<(FrequencyPair, Speed)>>> {
     mixes.iter().flatten()
 }
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Clock as _, HostMut, SystemClock};
 use pinfold_model::{CpuSet, Method, PuId, Speed, Variant};
 
-use super::burner::{self, Burning, Pace};
+use super::burner::{self, BurnSchedule, Burning};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle, steal_of};
 use crate::SpeedError;
 use crate::cost::{Cost, Costs, PeriodOverhead, Source};
@@ -30,7 +30,7 @@ use crate::units::in_us;
 const LONGEST_MEASURED_NS: u64 = 10_000_000;
 /// Maximum share during a reference run, which leaves it a fifth. With less, a burner that
 /// compensates for stolen time would leave it nothing.
-const MOST_WITNESSED: u32 = 800_000;
+const MAX_SHARE_IN_REFERENCE_RUN: u32 = 800_000;
 
 pub(super) struct Hogs<'h> {
     vnode: String,
@@ -65,21 +65,21 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Hogs<'h>, Spe
     for (index, pu) in (0..).zip(pus.iter()) {
         let is_out_of_phase = variant == Variant::Unsynchronised;
         let offset_ns = if is_out_of_phase { period_ns / count * index } else { 0 };
-        let pace = Pace { period_ns, offset_ns, barrier: barrier.clone() };
+        let pace = BurnSchedule { period_ns, offset_ns, barrier: barrier.clone() };
         hogs.burners.insert(pu, Burning::start(context, pu, pace)?);
     }
     Ok(hogs)
 }
 
 impl Hogs<'_> {
-    fn vouch(&self) {
+    fn extend_deadlines(&self) {
         self.burners.values().for_each(Burning::extend_deadline);
     }
 }
 
 impl Emulation for Hogs<'_> {
     fn calibration_period(&self, millionths: u32) -> Option<u64> {
-        let leaves_some = millionths <= MOST_WITNESSED;
+        let leaves_some = millionths <= MAX_SHARE_IN_REFERENCE_RUN;
         (self.is_measured && leaves_some).then_some(self.period_ns)
     }
 
@@ -179,12 +179,12 @@ impl Emulation for Hogs<'_> {
                 burner.set_steal(share);
             }
         }
-        self.vouch();
+        self.extend_deadlines();
         Ok(())
     }
 
     fn tick(&mut self, now_ns: u64) -> Result<u64, SpeedError> {
-        self.vouch();
+        self.extend_deadlines();
         Ok(now_ns.saturating_add(HEARTBEAT_NS))
     }
 

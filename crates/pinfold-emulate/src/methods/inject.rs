@@ -10,7 +10,7 @@ use pinfold_host::Clock;
 use pinfold_model::text::count_noun;
 use pinfold_model::{PuId, Speed};
 
-use super::burner::{self, Burning, Pace};
+use super::burner::{self, BurnSchedule, Burning};
 use super::{HEARTBEAT_NS, MethodContext, rt_throttle};
 use crate::SpeedError;
 use crate::emulation::{CoreAccount, Emulation};
@@ -50,7 +50,9 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Inject<'h>, S
         floor,
     };
     for (pu, _) in &node.cores {
-        inject.burners.push((*pu, Burning::start(context, *pu, Pace::in_phase(node.period()))?));
+        inject
+            .burners
+            .push((*pu, Burning::start(context, *pu, BurnSchedule::in_phase(node.period()))?));
     }
     inject.started_ns = context.clock.now_ns();
     Ok(inject)

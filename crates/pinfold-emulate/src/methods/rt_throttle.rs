@@ -13,7 +13,7 @@ use pinfold_model::{CpuSet, PuId};
 const WHOLE: u64 = 1_000_000;
 /// The first kernel with deadline servers, and their default share.
 const SERVED_SINCE: (u32, u32) = (6, 12);
-const SERVED: u64 = 50_000;
+const DEFAULT_DL_SERVER_SHARE: u64 = 50_000;
 
 /// Share of the time that real-time threads cannot get on these CPUs, in millionths.
 pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
@@ -63,7 +63,7 @@ fn read_deadline_server_share(host: &dyn Host, pu: PuId) -> u64 {
         (Some(runtime), Some(period)) if period > 0 => {
             subtract(period.saturating_sub(runtime), period)
         }
-        (_, _) => SERVED,
+        (_, _) => DEFAULT_DL_SERVER_SHARE,
     }
 }
 

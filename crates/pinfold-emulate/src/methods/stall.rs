@@ -40,7 +40,7 @@ const MARGIN_NS: u64 = 5_000;
 /// Interval at which the kernel's limit on interrupts is checked.
 const LOOK_NS: u64 = crate::units::S;
 /// Smaller values in the statistics arise between two steps of this code, and are not reported.
-const LEAST_TOLD_NS: u64 = 1_000_000;
+const MIN_REPORTED_NS: u64 = 1_000_000;
 
 pub(super) struct Stalling<'h> {
     vnode: String,
@@ -196,10 +196,10 @@ fn describe_missed(pu: PuId, before: StallAccount, now: StallAccount) -> Option<
     let lost_ns = now.lost_ns.saturating_sub(before.lost_ns);
     let full_ns = now.full_ns.saturating_sub(before.full_ns);
     let mut reported = Vec::new();
-    if lost_ns >= LEAST_TOLD_NS {
+    if lost_ns >= MIN_REPORTED_NS {
         reported.push(format!("{} were skipped, because interrupts came too late", ms(lost_ns)));
     }
-    if full_ns >= LEAST_TOLD_NS {
+    if full_ns >= MIN_REPORTED_NS {
         reported.push(format!("{} were at full speed, because no heartbeat arrived", ms(full_ns)));
     }
     (!reported.is_empty()).then(|| format!("CPU {pu}: {}", reported.join("; ")))

@@ -22,7 +22,7 @@ use crate::vnode_cgroup::{Part, VnodeCgroup};
 /// Default interval of checks while threads come and go.
 pub(super) const LOOK_NS: u64 = 5 * MS;
 /// After this number of intervals the threads' states are read even if the lists are unchanged.
-const CALM_LOOKS: u64 = 4;
+const RECHECK_INTERVALS: u64 = 4;
 /// If the lists are unchanged for this number of intervals, they are read only every `CALM_LOOKS`
 /// intervals.
 const LONG_CALM_LOOKS: u64 = 20;
@@ -35,7 +35,7 @@ type RunnableThreads = Vec<(Tid, bool)>;
 pub(super) struct ThreadBalancer {
     // The group that contains threads not yet distributed.
     home: Option<String>,
-    decks: Vec<ThreadGroup>,
+    thread_groups: Vec<ThreadGroup>,
     look_ns: u64,
     // The lists, the time since which they are unchanged, and the time of the last check of states.
     seen: Vec<String>,
@@ -68,7 +68,15 @@ impl ThreadBalancer {
         // belongs to another program.
         let is_lone = decks.len() <= 1 && !cgroup.is_attached;
         let look_ns = if is_lone { look_ns.saturating_mul(LONG_CALM_LOOKS) } else { look_ns };
-        Self { home, decks, look_ns, seen: Vec::new(), same_since_ns: 0, looked_ns: 0, moved: 0 }
+        Self {
+            home,
+            thread_groups: decks,
+            look_ns,
+            seen: Vec::new(),
+            same_since_ns: 0,
+            looked_ns: 0,
+            moved: 0,
+        }
     }
 
     /// Checks, and moves threads if needed. Returns the time of the next check.
@@ -78,24 +86,24 @@ impl ThreadBalancer {
         clock: &dyn Clock,
         now_ns: u64,
     ) -> Result<u64, SpeedError> {
-        if self.home.is_none() && self.decks.len() <= 1 {
+        if self.home.is_none() && self.thread_groups.len() <= 1 {
             return Ok(u64::MAX);
         }
         let from_ns = clock.spent_ns();
-        let next_ns = self.deal_if_due(host, now_ns)?;
+        let next_ns = self.rebalance_if_due(host, now_ns)?;
         let spent_ns = clock.spent_ns().saturating_sub(from_ns);
         Ok(next_ns.max(now_ns.saturating_add(spent_ns.saturating_mul(PARTS))))
     }
 
-    fn deal_if_due(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
-        let files = self.home.iter().chain(self.decks.iter().map(|deck| &deck.members));
+    fn rebalance_if_due(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<u64, SpeedError> {
+        let files = self.home.iter().chain(self.thread_groups.iter().map(|deck| &deck.members));
         let lists: Vec<String> =
             files.map(|path| host.read_text(path)).collect::<Result<_, _>>()?;
         let is_same = lists == self.seen;
         if !is_same {
             self.same_since_ns = now_ns;
         }
-        let calm_ns = self.look_ns.saturating_mul(CALM_LOOKS);
+        let calm_ns = self.look_ns.saturating_mul(RECHECK_INTERVALS);
         let long_calm_ns = self.look_ns.saturating_mul(LONG_CALM_LOOKS);
         let is_calm = now_ns.saturating_sub(self.same_since_ns) >= long_calm_ns;
         let next_ns = now_ns.saturating_add(if is_calm { calm_ns } else { self.look_ns });
@@ -116,7 +124,7 @@ impl ThreadBalancer {
             .map(|tids| count_wanting(host, tids))
             .collect::<Result<Vec<_>, _>>()?;
         for (tid, to) in balance_threads(&home, &hands) {
-            if let Some(deck) = self.decks.get(to) {
+            if let Some(deck) = self.thread_groups.get(to) {
                 deck.take(host, tid)?;
                 self.moved += 1;
             }
@@ -126,7 +134,7 @@ impl ThreadBalancer {
 
     /// Moves all threads back to the first group, where undo expects them.
     pub(super) fn gather(&self, host: &dyn HostMut) -> Result<(), SpeedError> {
-        let Some((first, others)) = self.decks.split_first() else { return Ok(()) };
+        let Some((first, others)) = self.thread_groups.split_first() else { return Ok(()) };
         for deck in others {
             let tids = match list_tasks(host, &deck.members) {
                 Err(error) if error.is_gone() => continue,

@@ -116,7 +116,7 @@ fn leaf(host: &dyn Host, group: String) -> Result<String, HostError> {
 /// A process that becomes a vnode, and all its descendants.
 pub(super) fn process(host: &dyn Host, node: &Node, pid: u32) -> Result<Vec<Tid>, SpeedError> {
     check(host, node, pid)?;
-    Ok(family(host, Tid(pid))?)
+    Ok(process_tree(host, Tid(pid))?)
 }
 
 /// The steps that move processes with all their threads into a vnode's groups. Processes that are
@@ -200,7 +200,7 @@ fn check(host: &dyn Host, node: &Node, pid: u32) -> Result<(), SpeedError> {
 }
 
 /// A process and all its descendants, parents first.
-fn family(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
+fn process_tree(host: &dyn Host, pid: Tid) -> Result<Vec<Tid>, HostError> {
     let mut children: BTreeMap<Tid, Vec<Tid>> = BTreeMap::new();
     for name in host.list(&paths::proc_dir())? {
         let Ok(number) = name.parse() else { continue };

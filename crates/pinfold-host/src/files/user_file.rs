@@ -17,7 +17,7 @@ use crate::HostError;
 /// Maximum size of a file; a capture of a machine with 8192 CPUs has a quarter of it.
 pub(super) const MAX_BYTES: usize = 256 << 20;
 /// Longest silence on standard input.
-const SILENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const INPUT_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Reads a whole file, standard input if the path is `-`, or the example if it is `example:NAME`.
 ///
@@ -72,7 +72,7 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
         if matches!(wait, Wait::ForWriter)
             && !has_come(file).map_err(|errno| HostError::file("read", path, errno))?
         {
-            return Err(fail_unexpected(path, format!("no data for {} s", SILENCE.tv_sec)));
+            return Err(fail_unexpected(path, format!("no data for {} s", INPUT_TIMEOUT.tv_sec)));
         }
         match rustix::io::read(file, &mut buffer) {
             Ok(0) => return Ok(bytes),
@@ -90,7 +90,7 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
 fn has_come(file: &impl AsFd) -> Result<bool, Errno> {
     let mut fds = [PollFd::new(file, PollFlags::IN)];
     loop {
-        match rustix::event::poll(&mut fds, Some(&SILENCE)) {
+        match rustix::event::poll(&mut fds, Some(&INPUT_TIMEOUT)) {
             Err(Errno::INTR) => {}
             answer => return Ok(answer? > 0),
         }

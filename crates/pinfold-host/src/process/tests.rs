@@ -41,7 +41,7 @@ fn who_hastens_does_so_alone() {
     std::thread::spawn(|| {
         let host = LiveHost::new().unwrap();
         let before = host.policy(own_tid()).unwrap();
-        match hasten() {
+        match raise_priority() {
             Ok(()) => assert_eq!(host.policy(own_tid()).unwrap(), Policy::Other { nice: -20 }),
             // Without permission the policy is unchanged.
             Err(error) => assert_eq!(host.policy(own_tid()).unwrap(), before, "{error}"),

@@ -123,7 +123,7 @@ pub(crate) fn findings(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> V
     ];
     let after = [
         far_helpers(available, &spreads),
-        nothing_left(available, &spreads),
+        no_free_host_cpu_finding(available, &spreads),
         crossed_nodes(available.topology, &spreads),
         floating_nodes(available, vnodes),
         floating_kinds(available, vnodes),
@@ -270,7 +270,7 @@ fn shared_cores(
         "{} {} vCPUs of several machines: each is slower while the others are busy ({})",
         count_noun(shared.len(), "core"),
         if shared.len() == 1 { "has" } else { "have" },
-        some(shared.iter().map(ToString::to_string))
+        list_first_few(shared.iter().map(ToString::to_string))
     );
     (!shared.is_empty()).then(|| Finding { severity, ..Finding::note("shared cores", text) })
 }
@@ -310,14 +310,14 @@ fn helpers_on_vcpus(
             let roles = if helpers().any(|thread| thread.role == Role::Emulator) {
                 "emulator and iothreads".to_owned()
             } else {
-                some(helpers().map(|thread| thread.role.to_string()))
+                list_first_few(helpers().map(|thread| thread.role.to_string()))
             };
             if !roles.is_empty() {
                 sharing.push((roles, &vnode.name));
             }
         }
         let (roles, _) = sharing.first()?;
-        let names = some(sharing.iter().map(|(_, name)| (*name).clone()));
+        let names = list_first_few(sharing.iter().map(|(_, name)| (*name).clone()));
         Some(format!("{roles} of {names}{what}: a vCPU waits while they work"))
     });
     let severity = severity(avoidable);
@@ -360,7 +360,7 @@ fn carried_cpus(spreads: &[(&VnodePlan, TopologySpan)]) -> CpuSet {
 }
 
 /// Every CPU of the host's tasks carries a vCPU.
-fn nothing_left(
+fn no_free_host_cpu_finding(
     available: &AvailableCpus<'_>,
     spreads: &[(&VnodePlan, TopologySpan)],
 ) -> Option<Finding> {
@@ -416,7 +416,7 @@ fn crossed_nodes(topology: &Topology, spreads: &[(&VnodePlan, TopologySpan)]) ->
             "the vCPUs of {} span several NUMA nodes ({}), so part of their memory is remote to \
              each of them",
             count_noun(several.len(), "machine"),
-            some(several.iter().map(|(vnode, _)| vnode.name.clone()))
+            list_first_few(several.iter().map(|(vnode, _)| vnode.name.clone()))
         ),
     };
     let severity = severity(!crossing.iter().copied().all(|it| follows(&it)));
@@ -502,8 +502,8 @@ fn crossed_l3s(
             "the vCPUs of {} span several L3 domains ({}): data shared between domains goes \
              through memory or the interconnect{}",
             count_noun(several.len(), "machine"),
-            some(several.iter().map(|it| it.vnode.name.clone())),
-            roomy(&several)
+            list_first_few(several.iter().map(|it| it.vnode.name.clone())),
+            machines_fitting_fewer_l3s(&several)
         ),
     };
     let avoidable = crossing.iter().any(|it| it.could_lie_in_fewer);
@@ -511,14 +511,14 @@ fn crossed_l3s(
 }
 
 /// Which of the vnodes could have fewer L3 domains, where that is not true of all.
-fn roomy(several: &[MachineOnL3s<'_>]) -> String {
+fn machines_fitting_fewer_l3s(several: &[MachineOnL3s<'_>]) -> String {
     let roomy: Vec<_> = several.iter().filter(|it| it.could_lie_in_fewer).collect();
     match roomy.len() {
         0 => String::new(),
         count if count == several.len() => String::new(),
         _ => format!(
             "; {} could be in fewer domains",
-            some(roomy.iter().map(|it| it.vnode.name.clone()))
+            list_first_few(roomy.iter().map(|it| it.vnode.name.clone()))
         ),
     }
 }
@@ -603,7 +603,7 @@ fn names<T: ToString>(items: &BTreeSet<T>) -> String {
 }
 
 /// The first few of many, for a message.
-fn some(mut items: impl Iterator<Item = String>) -> String {
+fn list_first_few(mut items: impl Iterator<Item = String>) -> String {
     let shown: Vec<String> = items.by_ref().take(5).collect();
     match items.count() {
         0 => shown.join(", "),

@@ -12,7 +12,7 @@ use crate::cores::host_share::HostShare;
 
 /// The rule that determined a [`EmulatorCpus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HomeKind {
+pub(crate) enum EmulatorCpusRule {
     /// The weakest part of the machine.
     Weak,
     /// CPUs of the host, its core among them.
@@ -27,19 +27,19 @@ pub(crate) struct EmulatorCpus {
     pub pus: CpuSet,
     /// Description for messages: `of core 0`.
     pub what: String,
-    pub kind: HomeKind,
+    pub kind: EmulatorCpusRule,
 }
 
 impl EmulatorCpus {
     /// The same, restricted to the host's core if that is among them.
     pub fn on_core_of(self, host: &HostShare) -> Self {
         match self.kind {
-            HomeKind::Host => Self {
+            EmulatorCpusRule::Host => Self {
                 pus: self.pus.intersection(&host.pus),
                 what: of_host(host),
-                kind: HomeKind::Host,
+                kind: EmulatorCpusRule::Host,
             },
-            HomeKind::Weak | HomeKind::Near => self,
+            EmulatorCpusRule::Weak | EmulatorCpusRule::Near => self,
         }
     }
 }
@@ -70,7 +70,12 @@ impl AvailableCpus<'_> {
     /// of all vCPUs' cores. On the vCPUs' nodes: the weakest part of the machine if the vCPUs have
     /// a better one, else all of the host's CPUs there. If none is there, the nearest of the host's
     /// CPUs. Where the request names or counts the host's CPUs, only these.
-    pub fn home(&self, host: &HostShare, pins: &[PuId], taken: &CpuSet) -> EmulatorCpus {
+    pub fn choose_emulator_cpus(
+        &self,
+        host: &HostShare,
+        pins: &[PuId],
+        taken: &CpuSet,
+    ) -> EmulatorCpus {
         let own: CpuSet = pins.iter().copied().collect();
         let nodes = self.nodes_of(&own);
         let rest = self.hostable.difference(&self.free).difference(taken);
@@ -79,17 +84,19 @@ impl AvailableCpus<'_> {
             let cores =
                 self.cores.iter().filter(|core| core.pus.iter().any(|pu| weak.contains(*pu)));
             let what = format!("of {}", self.parts.name(cores));
-            return EmulatorCpus { pus: weak, what, kind: HomeKind::Weak };
+            return EmulatorCpus { pus: weak, what, kind: EmulatorCpusRule::Weak };
         }
         let named = self.near(&host.pus, &nodes);
         if host.asked && !named.is_empty() {
-            return EmulatorCpus { pus: named, what: of_host(host), kind: HomeKind::Host };
+            return EmulatorCpus { pus: named, what: of_host(host), kind: EmulatorCpusRule::Host };
         }
         let hosts = if host.asked { rest } else { rest.union(&host.pus) };
         match self.nearest(&hosts, &own) {
-            (_, Reach::Machine) if host.asked => {
-                EmulatorCpus { pus: host.pus.clone(), what: of_host(host), kind: HomeKind::Host }
-            }
+            (_, Reach::Machine) if host.asked => EmulatorCpus {
+                pus: host.pus.clone(),
+                what: of_host(host),
+                kind: EmulatorCpusRule::Host,
+            },
             (pus, reach) => self.near_host(pus, reach, host),
         }
     }
@@ -109,7 +116,7 @@ impl AvailableCpus<'_> {
                 "of other nodes, because no CPU is left on the vCPUs' node".to_owned()
             }
         };
-        let kind = if is_with_host { HomeKind::Host } else { HomeKind::Near };
+        let kind = if is_with_host { EmulatorCpusRule::Host } else { EmulatorCpusRule::Near };
         EmulatorCpus { pus, what, kind }
     }
 

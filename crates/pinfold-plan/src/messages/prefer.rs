@@ -48,11 +48,11 @@ pub(crate) fn findings(
                 Preference::None
             };
             if found.is_empty() {
-                let other = other(last).or_else(|| planned.slower());
+                let other = other(last).or_else(|| planned.slower_cores_finding());
                 other.into_iter().collect()
             } else if plan.vnodes.len() > 1 {
                 // Of several, that one may be the reason why another is on slower cores.
-                let slower = planned.slower();
+                let slower = planned.slower_cores_finding();
                 found.into_iter().chain(slower).collect()
             } else {
                 found
@@ -124,7 +124,7 @@ impl Planned<'_> {
     }
 
     /// That a vnode is on slower cores than others because the fast ones are too few for it.
-    fn slower(&self) -> Option<Finding> {
+    fn slower_cores_finding(&self) -> Option<Finding> {
         let Self { strategy, topology, request, plan } = *self;
         let available = available(topology, request).ok()?;
         let fastest = available.cores.iter().map(|core| core.kind).min()?;

@@ -16,14 +16,14 @@ use pinfold_model::{
 
 use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
-use crate::cores::emulator_cpus::{self, HomeKind};
+use crate::cores::emulator_cpus::{self, EmulatorCpusRule};
 use crate::cores::host_share::HostShare;
 use crate::cores::request_check::{nodes_of, noun, pinned_of, placed_noun};
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder};
-use crate::placement::exclusive_cores::off_memory;
+use crate::placement::exclusive_cores::host_core_on_small_node;
 use crate::placement::pins;
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
@@ -154,7 +154,7 @@ struct VnodeDomain {
 /// [`PlanError::TooFewPus`] without such domains; [`PlanError::TooManyVcpus`] for a vnode that fits
 /// in no domain; otherwise as [`PlanBuilder::counts`].
 pub(crate) fn plan_inside(mut builder: PlanBuilder<'_>, kind: &Kind) -> Result<Plan, PlanError> {
-    let host = off_memory(&builder, builder.available.host(), Count::Threads);
+    let host = host_core_on_small_node(&builder, builder.available.host(), Count::Threads);
     let mut domains = domains(&builder, kind, &host);
     let largest = domains.iter().map(|domain| domain.pus.len()).max().unwrap_or(0);
     let why = match largest {
@@ -433,10 +433,10 @@ fn write(
             let place = builder.available.place(pin);
             vnode_builder.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
-        let outside = builder.available.home(host, &home.pins, &exclusive);
+        let outside = builder.available.choose_emulator_cpus(host, &home.pins, &exclusive);
         let used = domain.weakest_part_of(&home.pins);
         let weak = domain.weaker_than(used).difference(carried);
-        let has_weaker = outside.kind == HomeKind::Weak && used < builder.available.weakest;
+        let has_weaker = outside.kind == EmulatorCpusRule::Weak && used < builder.available.weakest;
         if weak.is_empty() && has_weaker {
             vnode_builder.emulator(&outside.pus, || {
                 format!("the emulator runs on {} {}", pus_text(&outside.pus), outside.what)

@@ -164,19 +164,23 @@ fn auto(candidates: &[AvailableCore], terms: &Terms<'_>) -> Option<(usize, usize
 
 /// The host's core: of the weakest part of the machine. If the largest vnode then fits in no single
 /// part, but does with the host on the boot core, it is the boot core.
-pub(crate) fn host_beside(builder: &PlanBuilder<'_>, count: Count) -> HostShare {
+pub(crate) fn choose_host_core(builder: &PlanBuilder<'_>, count: Count) -> HostShare {
     let available = builder.available;
     let (weak, boot) = (available.host(), available.boot_core());
     let largest = request_check::largest(builder.request);
     let fits =
         |host: &HostShare| Pool::new(&available.without(host), count, None).fits_a_part(largest);
     let host = if weak.core != boot.core && !fits(&weak) && fits(&boot) { boot } else { weak };
-    off_memory(builder, host, count)
+    host_core_on_small_node(builder, host, count)
 }
 
 /// The host's core on a node that lacks the memory of the largest vnode, if the nodes with it have
 /// too few cores for that vnode otherwise; else `usual`.
-pub(crate) fn off_memory(builder: &PlanBuilder<'_>, usual: HostShare, count: Count) -> HostShare {
+pub(crate) fn host_core_on_small_node(
+    builder: &PlanBuilder<'_>,
+    usual: HostShare,
+    count: Count,
+) -> HostShare {
     let largest = request_check::largest(builder.request);
     let memory = MemoryLeft::from_topology(builder.available.topology);
     let asked = match builder.request.vnodes.as_slice() {

@@ -70,7 +70,8 @@ pub(crate) fn place_in_order(
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
                 Some(before) => {
-                    let sharer = sharer(builder, first.get(before % order.len()).copied());
+                    let sharer =
+                        describe_sharing_vcpu(builder, first.get(before % order.len()).copied());
                     let place = available.place(pin);
                     format!("CPU {pin} again ({place}), shared with {sharer}: {all} a vCPU")
                 }
@@ -102,7 +103,7 @@ pub(crate) fn place_in_order(
 }
 
 /// The vCPU with this vnode and number, in words.
-fn sharer(builder: &PlanBuilder<'_>, vcpu: Option<(usize, usize)>) -> String {
+fn describe_sharing_vcpu(builder: &PlanBuilder<'_>, vcpu: Option<(usize, usize)>) -> String {
     match vcpu {
         Some((place, vcpu)) if builder.request.vnodes.len() > 1 => {
             format!("vCPU {vcpu} of {}", builder.vnode(place).name)

@@ -15,7 +15,7 @@ pub struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isolated {
     /// The order of the CPUs contains it.
-    AsItComes,
+    ImpliedByOrder,
     /// The strategy prefers such CPUs.
     Preferred,
     /// The strategy needs such CPUs, which its other reasons describe.
@@ -26,7 +26,7 @@ impl Isolated {
     /// The end of the reason of such a vCPU.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Isolated::AsItComes => "; it is isolated",
+            Isolated::ImpliedByOrder => "; it is isolated",
             Isolated::Preferred => {
                 "; chosen because it is isolated: the kernel moves no other task there"
             }

@@ -81,7 +81,7 @@ fn first_of(
     let mut plans = avoided.iter().filter_map(|avoided| {
         plan_if_possible(strategy, state.topology, &avoiding(request, avoided))
     });
-    plans.find(|plan| !state.empties(&plan.exclusive))
+    plans.find(|plan| !state.leaves_a_thread_without_cpu(&plan.exclusive))
 }
 
 /// The number of vCPUs and cores that a request names.

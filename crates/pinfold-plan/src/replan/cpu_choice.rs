@@ -42,19 +42,20 @@ struct Rank {
 impl Occupancy<'_> {
     /// Gives each of these vCPUs a CPU of its own, while there are some. They share those of their
     /// emulators otherwise.
-    pub fn seat_all(&mut self, mut waiting: Vec<Place>) {
+    pub fn assign_cpus(&mut self, mut waiting: Vec<Place>) {
         // A core less is two CPUs less for others, so those that need a core choose last.
         waiting.sort_by_key(|place| self.unit(*place));
         let cores = waiting.iter().filter(|place| self.unit(**place) == Unit::Core).count();
         for place in waiting {
-            if !self.seat(place, &CpuSet::new(), cores > 0) && self.unit(place) == Unit::Core {
+            if !self.assign_cpu(place, &CpuSet::new(), cores > 0) && self.unit(place) == Unit::Core
+            {
                 self.make_room(place);
             }
         }
     }
 
     /// Gives a vCPU the best free CPU or core outside `avoided`; false if there is none.
-    fn seat(&mut self, place: Place, avoided: &CpuSet, keeps_cores: bool) -> bool {
+    fn assign_cpu(&mut self, place: Place, avoided: &CpuSet, keeps_cores: bool) -> bool {
         let Some(seat) = self.choose(place, avoided, keeps_cores) else { return false };
         let (name, cpu) = (self.vnode(place).name.clone(), seat.cpu);
         let reason = format!("CPU {cpu} was the nearest free one to the CPUs of {name}");
@@ -191,9 +192,9 @@ impl Occupancy<'_> {
             let mut inside = occupants[core].iter();
             let moved = inside.all(|one| {
                 self.vacate(*one);
-                self.seat(*one, &all, false)
+                self.assign_cpu(*one, &all, false)
             });
-            if moved && self.seat(place, &none, false) {
+            if moved && self.assign_cpu(place, &none, false) {
                 return;
             }
             self.restore(&before);

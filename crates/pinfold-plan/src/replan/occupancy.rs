@@ -34,7 +34,7 @@ pub(super) struct Place {
 }
 
 /// What a change replaced.
-enum Former {
+enum UndoEntry {
     /// The CPUs of a thread, and the reason if that is another now.
     Thread(Place, CpuSet, Option<String>),
     /// The exclusive and the housekeeping CPUs of a plan.
@@ -65,7 +65,7 @@ pub(super) struct Occupancy<'a> {
     /// True if a vCPU may be without a CPU of its own.
     may_be_degraded: bool,
     /// What was replaced, oldest first.
-    formers: Vec<Former>,
+    formers: Vec<UndoEntry>,
     /// The plan with another number of threads than before.
     resized: Option<usize>,
     /// The thread that was not placed before.
@@ -137,7 +137,7 @@ impl<'a> Occupancy<'a> {
     }
 
     /// True if a thread would have no CPU left without these.
-    pub fn empties(&self, cpus: &CpuSet) -> bool {
+    pub fn leaves_a_thread_without_cpu(&self, cpus: &CpuSet) -> bool {
         let mut threads = self.plans.iter().flat_map(|plan| plan.threads());
         threads.any(|(_, thread)| thread.pus.is_subset(cpus))
     }
@@ -305,7 +305,7 @@ impl<'a> Occupancy<'a> {
         (self.resized, self.added) = (Some(place.plan), Some(place));
         if own {
             self.share(place);
-            self.seat_all(vec![place]);
+            self.assign_cpus(vec![place]);
         }
         Ok(())
     }
@@ -466,7 +466,8 @@ impl<'a> Occupancy<'a> {
             let core = self.cores(&self.thread(place).pus).intersection(&self.available);
             let missing = core.difference(&self.plans[place.plan].exclusive);
             let left = self.housekeeping().difference(&missing);
-            let is_free = missing.is_disjoint(&self.kept) && !self.empties(&missing);
+            let is_free =
+                missing.is_disjoint(&self.kept) && !self.leaves_a_thread_without_cpu(&missing);
             if !missing.is_empty() && is_free && !left.is_empty() {
                 self.keep(place, &missing);
             }
@@ -508,7 +509,7 @@ impl<'a> Occupancy<'a> {
     pub fn set_pus(&mut self, place: Place, pus: CpuSet) {
         let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
         let former = std::mem::replace(&mut thread.pus, pus);
-        self.formers.push(Former::Thread(place, former, None));
+        self.formers.push(UndoEntry::Thread(place, former, None));
     }
 
     /// Gives a thread other CPUs, with the reason.
@@ -516,13 +517,13 @@ impl<'a> Occupancy<'a> {
         let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
         let former = std::mem::replace(&mut thread.pus, pus);
         let reason = std::mem::replace(&mut thread.reason, reason);
-        self.formers.push(Former::Thread(place, former, Some(reason)));
+        self.formers.push(UndoEntry::Thread(place, former, Some(reason)));
     }
 
     /// A plan whose exclusive or housekeeping CPUs change.
     fn plan_mut(&mut self, position: usize) -> &mut Plan {
         let plan = &mut self.plans[position];
-        let former = Former::Plan(position, plan.exclusive.clone(), plan.housekeeping.clone());
+        let former = UndoEntry::Plan(position, plan.exclusive.clone(), plan.housekeeping.clone());
         self.formers.push(former);
         plan
     }
@@ -537,7 +538,7 @@ impl<'a> Occupancy<'a> {
     pub fn restore(&mut self, mark: &Mark) {
         for former in self.formers.drain(mark.changes..).rev() {
             match former {
-                Former::Thread(place, pus, reason) => {
+                UndoEntry::Thread(place, pus, reason) => {
                     let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
                     let thread = &mut vnode.threads[place.thread];
                     thread.pus = pus;
@@ -545,7 +546,7 @@ impl<'a> Occupancy<'a> {
                         thread.reason = reason;
                     }
                 }
-                Former::Plan(position, exclusive, housekeeping) => {
+                UndoEntry::Plan(position, exclusive, housekeeping) => {
                     let plan = &mut self.plans[position];
                     (plan.exclusive, plan.housekeeping) = (exclusive, housekeeping);
                 }
@@ -568,7 +569,7 @@ impl<'a> Occupancy<'a> {
     pub fn give_cpus_to_degraded(&mut self) {
         if self.may_be_degraded {
             let waiting = self.threads(|_, _, thread| is_degraded(thread));
-            self.seat_all(waiting);
+            self.assign_cpus(waiting);
         }
     }
 
@@ -581,10 +582,10 @@ impl<'a> Occupancy<'a> {
         let mut has_new_cpus = changed.clone();
         for former in std::mem::take(&mut self.formers) {
             match former {
-                Former::Plan(position, ..) => {
+                UndoEntry::Plan(position, ..) => {
                     changed.insert(position);
                 }
-                Former::Thread(place, pus, _) => {
+                UndoEntry::Thread(place, pus, _) => {
                     changed.insert(place.plan);
                     before.entry(place).or_insert(pus);
                 }

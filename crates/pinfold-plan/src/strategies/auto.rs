@@ -51,11 +51,11 @@ pub(super) const STRATEGY: Strategy = Strategy {
 const NO_WARNING: &str = "its plan has no warning";
 
 /// The end of a rule that holds for a plan without a warning only.
-const THERE_ONLY: &str = ", and without a warning there only";
+const ONLY_WITHOUT_WARNING: &str = ", and without a warning there only";
 
 /// A rule for a plan that warns of something: no strategy has a plan that does not.
-fn despite(why: String) -> String {
-    match why.strip_suffix(THERE_ONLY) {
+fn reason_without_guarantee(why: String) -> String {
+    match why.strip_suffix(ONLY_WITHOUT_WARNING) {
         Some(rest) => rest.to_owned(),
         None if why == NO_WARNING => "each strategy's plan has a warning".to_owned(),
         None => why,
@@ -171,7 +171,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
             continue;
         }
         let warnings = warnings(&plan);
-        let why = if warnings.is_empty() { why } else { despite(why) };
+        let why = if warnings.is_empty() { why } else { reason_without_guarantee(why) };
         let is_worse = fallback.best.is_some() && !warnings.is_empty();
         let before =
             if passed.is_empty() || is_worse { String::new() } else { format!(" ({passed})") };
@@ -417,7 +417,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
         let why = "the number of vCPUs is auto, and this strategy gives the most while the host \
                    keeps a core";
         rules.push(Rule::new(balanced::STRATEGY, why));
-    } else if sum.vcpus <= near && !sum.shows_smt && is_alone(available, sum.vcpus) {
+    } else if sum.vcpus <= near && !sum.shows_smt && fits_one_vcpu_per_core(available, sum.vcpus) {
         let each = if sum.vcpus == 1 { "its vCPU".to_owned() } else { format!("each of {asked}") };
         let why = format!("{each} can have its own core in addition to the host's");
         rules.push(Rule::new(low_latency::STRATEGY, why).claiming(Claim::OwnCores));
@@ -425,7 +425,7 @@ fn rules(available: &AvailableCpus<'_>, request: &Request) -> Vec<Rule> {
     if sum.groups < sum.vnodes {
         let why = format!("{asked} fit on the {threads} CPUs outside the host's core");
         rules.push(Rule::new(balanced::STRATEGY, why));
-        let why = format!("{asked} fit into one NUMA node{THERE_ONLY}");
+        let why = format!("{asked} fit into one NUMA node{ONLY_WITHOUT_WARNING}");
         rules.push(Rule::new(numa_exclusive::STRATEGY, why).claiming(Claim::OneNode));
         let why = if sum.vcpus > threads {
             let rest = if sum.vcpus < pus { "" } else { ", so nothing is isolated" };
@@ -470,7 +470,7 @@ fn add_unpinned_rules(
 
 /// True if this number of vCPUs can have a core each in the best part of the machine that can hold
 /// them.
-fn is_alone(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
+fn fits_one_vcpu_per_core(available: &AvailableCpus<'_>, vcpus: usize) -> bool {
     let cores = available.without(&available.host());
     Pool::new(&cores, Count::Cores, None).part_for(vcpus)
         == Pool::new(&cores, Count::Threads, None).part_for(vcpus)

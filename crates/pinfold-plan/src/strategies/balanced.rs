@@ -32,7 +32,7 @@ use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlacedPlan, PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::{Spread, Terms, assign_cores, host_beside};
+use crate::placement::exclusive_cores::{Spread, Terms, assign_cores, choose_host_core};
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::{Reserve, VnodeBuilder};
 use crate::text::verb;
@@ -62,13 +62,13 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = select_available_cpus(topology, request, Count::Threads)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
-    let host = host_beside(&builder, Count::Threads);
+    let host = choose_host_core(&builder, Count::Threads);
     let mut cores =
         Cores { candidates: available.without(&host), host: &host, also: String::new() };
     match (request.emulator, available.free.is_empty()) {
         (EmulatorRequest::Usual, _) => {
             all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
-                with_host(vnode_builder, &available.home(&host, pins, taken));
+                with_host(vnode_builder, &available.choose_emulator_cpus(&host, pins, taken));
                 Ok(CpuSet::new())
             })
         }
@@ -94,7 +94,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         (EmulatorRequest::Apart, true) => {
             all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
-                let home = available.home(&host, pins, taken).on_core_of(&host);
+                let home = available.choose_emulator_cpus(&host, pins, taken).on_core_of(&host);
                 let own = emulators_own(&home.pus, EmulatorRequest::Apart)?;
                 vnode_builder.emulator(&own, || {
                     format!(
@@ -134,7 +134,7 @@ fn real_time(
         let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, available, request)?;
         let cores = Cores { candidates: available.without(host), host, also: String::new() };
         all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
-            let home = available.home(host, pins, taken).on_core_of(host);
+            let home = available.choose_emulator_cpus(host, pins, taken).on_core_of(host);
             all.add(&home.pus);
             let (pus, rest) = if whole {
                 (home.pus.clone(), "")

@@ -13,7 +13,7 @@ use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::host_beside;
+use crate::placement::exclusive_cores::choose_host_core;
 use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -36,7 +36,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = select_available_cpus(topology, request, Count::Threads)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
-    let host = host_beside(&builder, Count::Threads);
+    let host = choose_host_core(&builder, Count::Threads);
     let cores = Cores { candidates: available.without(&host), host: &host, also: String::new() };
     balanced::all_threads(builder, cores, &mut |vnode_builder, pins, taken| {
         let spare = available.spare(&host, pins, taken);

@@ -27,7 +27,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     rules: Rules {
         has_own_cores: false,
         takes_emulator_request: false,
-        isolated: Isolated::AsItComes,
+        isolated: Isolated::ImpliedByOrder,
     },
     turns: TrialOrder {
         fallback: Some(3),

@@ -323,7 +323,7 @@ fn share_ways(asked: &VnodeRequest, index: &Index<'_>, vnode: &VnodePlan) -> Vec
     let mut all: Vec<Shares> = by_package(asked, index, &own)
         .map_or_else(Vec::new, |packages| ways_by_package(&packages, &own, threads));
     if !is_even || asked.memory.is_some() {
-        all.extend(ways(own, threads));
+        all.extend(division_candidates(own, threads));
     }
     all
 }
@@ -398,7 +398,7 @@ fn ways_by_package(packages: &[Vec<NodeId>], own: &Shares, threads: u32) -> Vec<
 
 /// The ways to divide vCPUs over nodes, the best first, with `threads` per core. The remainder is
 /// added to the nodes that have the most vCPUs.
-fn ways(mut own: Shares, threads: u32) -> Vec<Shares> {
+fn division_candidates(mut own: Shares, threads: u32) -> Vec<Shares> {
     let all = own.iter().map(|(_, count)| count).sum::<u32>();
     own.sort_by_key(|(node, count)| (Reverse(*count), *node));
     let nodes: Vec<NodeId> = own.iter().map(|(node, _)| *node).collect();

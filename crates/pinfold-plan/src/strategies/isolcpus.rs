@@ -73,14 +73,17 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     };
     linear::place_in_order(&mut builder, &line)?;
     let exclusive: CpuSet = order.into_iter().collect();
-    builder.defer_finding(|ended| not_at_boot(&available, ended.exclusive));
+    builder.defer_finding(|ended| boot_isolation_finding(&available, ended.exclusive));
     let reason = available.host_reason(&host, &exclusive);
     builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 /// A finding about CPUs that were not isolated at boot, with the parameters that isolate all of
 /// them.
-pub(super) fn not_at_boot(available: &AvailableCpus<'_>, exclusive: &CpuSet) -> Option<Finding> {
+pub(super) fn boot_isolation_finding(
+    available: &AvailableCpus<'_>,
+    exclusive: &CpuSet,
+) -> Option<Finding> {
     let missing = exclusive.difference(&available.topology.isolated);
     let text = format!(
         "{} {} not isolated at boot: kernel threads and timers that cannot be moved may still run \

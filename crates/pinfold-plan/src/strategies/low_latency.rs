@@ -16,13 +16,15 @@ use pinfold_model::{CpuSet, Finding, Plan, Policy, PuId, Request, Role, Topology
 use super::{Strategy, StrategyKind, TrialOrder};
 use crate::cores::available::AvailableCpus;
 use crate::cores::available_core::AvailableCore;
-use crate::cores::emulator_cpus::{EmulatorCpus, HomeKind};
+use crate::cores::emulator_cpus::{EmulatorCpus, EmulatorCpusRule};
 use crate::cores::host_share::HostShare;
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::{ExclusiveCores, Spread, Terms, assign_cores, host_beside};
+use crate::placement::exclusive_cores::{
+    ExclusiveCores, Spread, Terms, assign_cores, choose_host_core,
+};
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::VnodeBuilder;
 
@@ -52,7 +54,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
-    let host = host_beside(&builder, Count::Cores);
+    let host = choose_host_core(&builder, Count::Cores);
     one_per_core(builder, &host, None, Spread::Nodes)
 }
 
@@ -79,11 +81,13 @@ pub(super) fn one_per_core(
     for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {
         let mut vnode_builder = builder.open(place);
         let is_vm = matches!(vnode_builder.asked.work, pinfold_model::Work::Vm(_));
-        let home = available.home(host, &exclusive_cores.pins, &enclosures.all);
+        let home = available.choose_emulator_cpus(host, &exclusive_cores.pins, &enclosures.all);
         // On several isolated siblings, the emulator's threads would all stay on the first one.
         let unbalanced = exclusive_cores.rest.intersection(&available.topology.isolated).len() > 1;
-        let beside =
-            is_vm && !exclusive_cores.rest.is_empty() && home.kind != HomeKind::Weak && !unbalanced;
+        let beside = is_vm
+            && !exclusive_cores.rest.is_empty()
+            && home.kind != EmulatorCpusRule::Weak
+            && !unbalanced;
         if let (Some(policy), true) = (policy, is_vm) {
             vnode_builder.policies = [Some(policy), beside.then_some(policy)];
         }
@@ -165,8 +169,10 @@ fn with_host(vnode_builder: &mut VnodeBuilder<'_>, home: &EmulatorCpus, unbalanc
     vnode_builder.emulator(&home.pus, || {
         let why = match home.kind {
             _ if unbalanced => "because the kernel does not balance threads over isolated siblings",
-            HomeKind::Weak => "so that the vCPUs' cores run nothing else",
-            HomeKind::Host | HomeKind::Near => "because the vCPUs' cores have no siblings",
+            EmulatorCpusRule::Weak => "so that the vCPUs' cores run nothing else",
+            EmulatorCpusRule::Host | EmulatorCpusRule::Near => {
+                "because the vCPUs' cores have no siblings"
+            }
         };
         format!("the emulator runs on {} {}, {why}", pus_text(&home.pus), home.what)
     });
@@ -179,10 +185,10 @@ fn no_siblings(home: &EmulatorCpus, unbalanced: bool, policy: Option<Policy>) ->
             "; it does not get {policy} there, because a real-time thread could block the host's \
              tasks on their last CPUs"
         ),
-        None if home.kind == HomeKind::Weak || unbalanced => return None,
+        None if home.kind == EmulatorCpusRule::Weak || unbalanced => return None,
         None => String::new(),
     };
-    let with_siblings = unbalanced || home.kind == HomeKind::Weak;
+    let with_siblings = unbalanced || home.kind == EmulatorCpusRule::Weak;
     let text = if with_siblings {
         format!("the emulator shares CPUs {} with the host's tasks{rights}", home.what)
     } else {

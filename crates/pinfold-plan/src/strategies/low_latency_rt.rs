@@ -11,7 +11,7 @@ use super::{Strategy, StrategyKind, TrialOrder, low_latency};
 use crate::cores::select::Count;
 use crate::error::PlanError;
 use crate::placement::builder::{PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::{Spread, host_beside};
+use crate::placement::exclusive_cores::{Spread, choose_host_core};
 use crate::placement::rules::{Isolated, Rules};
 
 pub(super) const STRATEGY: Strategy = Strategy {
@@ -35,6 +35,6 @@ pub(super) const POLICY: Policy = Policy::RoundRobin { priority: 1 };
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
-    let host = host_beside(&builder, Count::Cores);
+    let host = choose_host_core(&builder, Count::Cores);
     low_latency::one_per_core(builder, &host, Some(POLICY), Spread::Nodes)
 }

@@ -26,7 +26,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     rules: Rules {
         has_own_cores: false,
         takes_emulator_request: false,
-        isolated: Isolated::AsItComes,
+        isolated: Isolated::ImpliedByOrder,
     },
     turns: TrialOrder { fallback: Some(2), auto: Some(4), demo: Some(5), ..TrialOrder::NONE },
     is_divided: true,

@@ -54,7 +54,7 @@ struct FreeResources {
 }
 
 /// The parts of the host, with the load on them.
-struct Rooms {
+struct NodeLoads {
     nodes: Vec<FreeResources>,
     /// Level-3 caches, if the request prefers them.
     caches: Vec<FreeResources>,
@@ -64,7 +64,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = available(topology, request)?;
     let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
     let counts = builder.counts(Limits::wrapping(available.floating().len()))?;
-    let mut rooms = Rooms::new(&available, request);
+    let mut rooms = NodeLoads::new(&available, request);
     let mut order = builder.choosing_order();
     order.sort_by_key(|place| {
         (Reverse(builder.vnode(*place).priority), Reverse(counts.get(*place).copied()))
@@ -89,7 +89,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     builder.finish_shared()
 }
 
-impl Rooms {
+impl NodeLoads {
     fn new(available: &AvailableCpus<'_>, request: &Request) -> Self {
         let nodes = nodes(available);
         let wants_cache = request.prefer == Preference::Cache;

@@ -20,7 +20,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     rules: Rules {
         has_own_cores: false,
         takes_emulator_request: false,
-        isolated: Isolated::AsItComes,
+        isolated: Isolated::ImpliedByOrder,
     },
     turns: TrialOrder { fallback: Some(4), demo: Some(0), ..TrialOrder::NONE },
     is_divided: false,

@@ -30,7 +30,7 @@ use crate::cores::select::{Count, Pool, Selection};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{Limits, PlacedPlan, PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::host_beside;
+use crate::placement::exclusive_cores::choose_host_core;
 use crate::placement::pins;
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
@@ -76,7 +76,7 @@ struct Open<'r> {
 fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let available = select_available_cpus(topology, request, Count::Cores)?;
     let builder = || PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request);
-    let host = host_beside(&builder()?, Count::Cores);
+    let host = choose_host_core(&builder()?, Count::Cores);
     if available.cores.iter().any(|core| available.is_shared(core)) {
         // A core with CPUs that the plan may not use is not exclusive: it becomes the host's if
         // vCPUs need all others.
@@ -97,7 +97,7 @@ fn on_cores<'a>(
 ) -> Result<Plan, PlanError> {
     let (available, request) = (builder.available, builder.request);
     let topology = available.topology;
-    let rooms = rooms(available, host, is_for_vcpus);
+    let rooms = nodes_with_spare_core(available, host, is_for_vcpus);
     let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
     let counts = builder.counts(limits(&open, topology, request))?;
     let mut placed = Vec::new();
@@ -129,7 +129,7 @@ fn on_cores<'a>(
         if matches!(vnode_builder.asked.work, Work::Vm(_)) {
             vnode_builder.policies = [Some(POLICY), None];
         }
-        let home = available.home(host, &taken.pins, &all);
+        let home = available.choose_emulator_cpus(host, &taken.pins, &all);
         vnode_builder.emulator(&home.pus, || {
             format!(
                 "the emulator runs on {}, housekeeping CPUs {}: a FIFO vCPU never blocks it, and \
@@ -142,7 +142,7 @@ fn on_cores<'a>(
         builder.finish_vnode(vnode_builder, GuestSmt::None)?;
     }
     builder.defer_finding(move |ended| {
-        isolcpus::not_at_boot(available, &kept_cpus(available, request, ended))
+        isolcpus::boot_isolation_finding(available, &kept_cpus(available, request, ended))
     });
     let reason = available.host_reason(host, &all);
     builder.finish_isolated(Reserve { exclusive: all, reason })
@@ -166,7 +166,7 @@ fn kept_with(exclusive: &CpuSet, available: &AvailableCpus<'_>, ended: &PlacedPl
 }
 
 /// The nodes with a core for vCPUs and another one for housekeeping.
-fn rooms(
+fn nodes_with_spare_core(
     available: &AvailableCpus<'_>,
     host: &HostShare,
     is_for_vcpus: impl Fn(&AvailableCore) -> bool,

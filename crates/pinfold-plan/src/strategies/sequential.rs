@@ -25,7 +25,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     rules: Rules {
         has_own_cores: false,
         takes_emulator_request: false,
-        isolated: Isolated::AsItComes,
+        isolated: Isolated::ImpliedByOrder,
     },
     turns: TrialOrder { auto: Some(8), ..TrialOrder::NONE },
     is_divided: false,

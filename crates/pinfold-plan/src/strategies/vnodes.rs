@@ -27,7 +27,7 @@ use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
 use crate::placement::builder::{Limits, PlanBuilder, select_available_cpus};
-use crate::placement::exclusive_cores::host_beside;
+use crate::placement::exclusive_cores::choose_host_core;
 use crate::placement::rules::{Isolated, Rules};
 use crate::placement::vnode_builder::Reserve;
 
@@ -58,7 +58,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         });
     }
     let mut builder = PlanBuilder::new(STRATEGY.name, STRATEGY.rules, &available, request)?;
-    let host = host_beside(&builder, Count::Cores);
+    let host = choose_host_core(&builder, Count::Cores);
     let (all, others) = (available.cores.as_slice(), available.without(&host));
     let limits = Limits {
         auto: all.len(),
@@ -72,7 +72,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let near = in_own_l3s(&others, &host, &wanted)
         .unwrap_or_else(|| near(if enough { &others } else { all }, &host, &wanted));
     let speeds = wanted.iter().map(|group_request| group_request.speed);
-    let mixed = speeds.zip(near.iter().map(|cores| firsts(cores))).collect::<Vec<_>>();
+    let mixed = speeds.zip(near.iter().map(|cores| first_cpu_per_core(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
     let groups = if mixed {
         separate_groups(&available, &others, &wanted)
@@ -93,14 +93,18 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
         }
         builder.finish_vnode(vnode_builder, GuestSmt::None)?;
     }
-    what_groups_share(&mut builder, topology, &host);
+    add_shared_domain_findings(&mut builder, topology, &host);
     let exclusive = exclusive.difference(&host.pus);
     let reason = available.host_reason(&host, &exclusive);
     builder.finish_isolated(Reserve { exclusive, reason })
 }
 
 /// Adds findings about what the groups share, after all threads are placed.
-fn what_groups_share<'a>(builder: &mut PlanBuilder<'a>, topology: &'a Topology, host: &HostShare) {
+fn add_shared_domain_findings<'a>(
+    builder: &mut PlanBuilder<'a>,
+    topology: &'a Topology,
+    host: &HostShare,
+) {
     builder.defer_finding(|ended| {
         shared_domains(
             topology,
@@ -344,7 +348,7 @@ fn pus_of(vnode: &VnodePlan) -> CpuSet {
 }
 
 /// The first CPU of each core, on which a group's tasks run.
-fn firsts(cores: &[&AvailableCore]) -> CpuSet {
+fn first_cpu_per_core(cores: &[&AvailableCore]) -> CpuSet {
     cores.iter().filter_map(|core| core.pus.first().copied()).collect()
 }
 

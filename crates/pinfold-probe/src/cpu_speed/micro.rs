@@ -107,7 +107,7 @@ impl MicroBenchmark {
     }
 
     /// Number of phases of each worker.
-    fn stretches(&self) -> u64 {
+    fn phases_per_worker(&self) -> u64 {
         match self.kind {
             MicroKind::Sleep { .. } => 2,
             MicroKind::Cpu
@@ -129,7 +129,7 @@ impl MicroBenchmark {
             return Err(format!("reports {there} workers instead of {wanted}"));
         }
         if let Amount::Units(units) = self.amount {
-            let wanted = units.saturating_mul(self.stretches());
+            let wanted = units.saturating_mul(self.phases_per_worker());
             if let Some(done) = line.workers.iter().find(|done| **done != wanted) {
                 return Err(format!("reports {done} units of a worker instead of {wanted}"));
             }

@@ -33,8 +33,10 @@ fn eventually<T>(mut answer: impl FnMut() -> Option<T>) -> T {
 fn arguments() {
     let check = |kind, expected: &str| assert_eq!(spec(kind).argv().join(" "), expected);
     check(LoadKind::Cpu, "load cpu --threads 1 --seconds 600.000000000 --supervised");
-    let burner =
-        LoadSpec { life: LoadDuration::Vouched { silence_ns: 90_000_000 }, ..spec(LoadKind::Cpu) };
+    let burner = LoadSpec {
+        life: LoadDuration::WhileHeartbeat { silence_ns: 90_000_000 },
+        ..spec(LoadKind::Cpu)
+    };
     let expected = "load cpu --threads 1 --silence 0.090000000 --supervised";
     assert_eq!(burner.argv().join(" "), expected);
     assert_eq!(burner.life.beat(), Duration::from_millis(30));

@@ -106,5 +106,5 @@ fn a_captured_machine_cannot_be_watched() {
     let error = start(&host, &[(task, Role::Task)], false).unwrap_err().to_string();
     let wanted = "lock contention cannot be seen here: this is not the running machine";
     assert_eq!(error, wanted);
-    assert!(matches!(start(&host, &[], false), Err(LocksError::Watch(WatchError::Nobody))));
+    assert!(matches!(start(&host, &[], false), Err(LocksError::Watch(WatchError::NoThreads))));
 }

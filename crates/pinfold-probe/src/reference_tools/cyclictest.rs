@@ -18,7 +18,7 @@ use pinfold_host::files::StateDir;
 use pinfold_model::Statistic;
 use serde::Deserialize;
 
-use super::{Call, Found, reading, sound};
+use super::{Call, Found, check_sample_value, reading};
 use crate::benchmarks::SchedPolicy;
 use crate::settings::Settings;
 
@@ -79,7 +79,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     let (mut sum, mut max) = (0.0, 0_u64);
     let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
     for thread in document.thread.values() {
-        sum += sound("an average of", thread.avg)? * thread.cycles as f64;
+        sum += check_sample_value("an average of", thread.avg)? * thread.cycles as f64;
         max = max.max(thread.max);
         let mut inside = 0_u64;
         for (place, count) in &thread.histogram {

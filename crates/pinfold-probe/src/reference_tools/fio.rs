@@ -18,7 +18,7 @@ use pinfold_host::files::StateDir;
 use pinfold_model::{Family, Figure, Statistic, Unit};
 use serde::Deserialize;
 
-use super::{Call, Found, ReferenceTool, ReferenceToolError, path_of, reading, sound};
+use super::{Call, Found, ReferenceTool, ReferenceToolError, check_sample_value, path_of, reading};
 use crate::benchmarks::{IoTarget, seconds};
 use crate::loads::Placement;
 use crate::settings::Settings;
@@ -108,7 +108,7 @@ fn read(text: &str) -> Result<Read, String> {
             latency.min, latency.max
         ));
     }
-    sound("a mean of", latency.mean)?;
+    check_sample_value("a mean of", latency.mean)?;
     Ok(job.read)
 }
 

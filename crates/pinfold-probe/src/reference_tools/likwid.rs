@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, pu_of, reading, sound, whole_seconds};
+use super::{Call, Found, check_sample_value, pu_of, reading, whole_seconds};
 use crate::settings::Settings;
 
 /// The labels of a figure that give the block size in bytes, the operation, and the width of loads
@@ -89,5 +89,5 @@ fn number_of(key: &str, text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("has no line {key:?}"))?;
     let word = line.split_whitespace().next().unwrap_or("");
     let value: f64 = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
-    sound(key, value)
+    check_sample_value(key, value)
 }

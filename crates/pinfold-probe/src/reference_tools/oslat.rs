@@ -15,7 +15,7 @@ use pinfold_host::files::StateDir;
 use pinfold_model::Statistic;
 use serde::Deserialize;
 
-use super::{Call, Found, reading, sound, whole_seconds};
+use super::{Call, Found, check_sample_value, reading, whole_seconds};
 use crate::benchmarks::SchedPolicy;
 use crate::settings::Settings;
 
@@ -58,7 +58,7 @@ pub(super) fn parse(text: &str) -> Result<Found, String> {
     let mut longest = None;
     for thread in document.thread.values() {
         let seen = thread.histogram.values().any(|count| *count > 0);
-        if !seen || sound("a duration of", thread.duration)? <= 0.0 {
+        if !seen || check_sample_value("a duration of", thread.duration)? <= 0.0 {
             return Err("reports no reading".to_owned());
         }
         longest = longest.max(Some(thread.max));

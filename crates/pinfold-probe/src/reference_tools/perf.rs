@@ -9,7 +9,7 @@
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, pu_of, reading, sound, token};
+use super::{Call, Found, check_sample_value, pu_of, reading, token};
 use crate::settings::Settings;
 
 /// Round trips per run.
@@ -30,7 +30,7 @@ pub(super) fn call(settings: &Settings, ours: &[Figure]) -> Result<Call, String>
 pub(super) fn parse(text: &str) -> Result<Found, String> {
     let word = text.trim();
     let seconds: f64 = word.parse().map_err(|_| format!("is not a time: {word:?}"))?;
-    let seconds = sound("a time of", seconds)?;
+    let seconds = check_sample_value("a time of", seconds)?;
     if seconds <= 0.0 {
         return Err("reports a time of 0 s".to_owned());
     }

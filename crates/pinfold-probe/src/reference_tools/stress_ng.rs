@@ -12,7 +12,7 @@
 
 use pinfold_model::{Figure, Statistic};
 
-use super::{Call, Found, pu_of, reading, sound, token, whole_seconds};
+use super::{Call, Found, check_sample_value, pu_of, reading, token, whole_seconds};
 use crate::benchmarks::SchedPolicy;
 use crate::settings::Settings;
 
@@ -76,7 +76,7 @@ fn cyclic(text: &str) -> Result<Found, String> {
     let number = |key: &str| -> Result<f64, String> {
         let word = after(key).ok_or_else(|| format!("has no {key:?}"))?;
         let value = word.parse().map_err(|_| format!("reports {key} {word:?}"))?;
-        sound(key, value)
+        check_sample_value(key, value)
     };
     let samples = lines()
         .find_map(|line| line.strip_suffix(" samples")?.rsplit(' ').next()?.parse::<u64>().ok())
@@ -102,7 +102,7 @@ fn switch(text: &str) -> Result<Found, String> {
         .find_map(|line| line.split_once(KEY)?.0.rsplit(' ').next())
         .ok_or_else(|| format!("has no {KEY:?}"))?;
     let value: f64 = word.parse().map_err(|_| format!("reports{KEY} {word:?}"))?;
-    let value = sound("a switch of", value)?;
+    let value = check_sample_value("a switch of", value)?;
     if value <= 0.0 {
         return Err("reports a switch of 0 ns".to_owned());
     }

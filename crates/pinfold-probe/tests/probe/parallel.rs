@@ -123,7 +123,7 @@ fn threads_run_where_the_list_says_in_its_order() {
     list.reverse();
     let threads = u32::try_from(list.len()).unwrap() + 1;
     let mut settings = Parallel::new("swaptions", threads, Size::Large);
-    settings.affinity = Some(Affinity::RoundAndRound(list.clone()));
+    settings.affinity = Some(Affinity::RoundRobin(list.clone()));
     let mut child = program.start(&settings.instrument().argv().join(" "));
     assert!(eventually(|| further_threads(&host, child.pid()).len() == threads as usize));
     let mut tids = further_threads(&host, child.pid());

@@ -197,7 +197,7 @@ impl HelperSpawner for HelperProcesses<'_> {
     }
 
     fn spawn_burner(&self, entries: &[String], pu: PuId) -> Result<Box<dyn Burner>, SpeedError> {
-        let life = LoadDuration::Vouched { silence_ns: BURNER_SILENCE_NS };
+        let life = LoadDuration::WhileHeartbeat { silence_ns: BURNER_SILENCE_NS };
         let spec = LoadSpec { kind: LoadKind::Cpu, threads: 1, life };
         let placement =
             Placement { cgroup_files: entries.to_vec(), affinity: Some(CpuSet::single(pu)) };

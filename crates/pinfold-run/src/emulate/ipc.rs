@@ -24,7 +24,7 @@ const MAX_CALLERS: usize = 8;
 const TIMEOUT_NS: u64 = 2_000_000_000;
 const MAX_LINE: usize = 4096;
 /// Timeout for a response: ending a platform with many vnodes takes time.
-const DOWN_AFTER: Duration = Duration::from_secs(60);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
 const ANSWER_AFTER: Duration = Duration::from_secs(10);
 /// Interval of checking whether the supervisor is stopped.
 const SLICE: Duration = Duration::from_millis(500);
@@ -89,7 +89,7 @@ pub enum Member {
 impl SupervisorRequest {
     fn patience(&self) -> Duration {
         match self {
-            Self::Down => DOWN_AFTER,
+            Self::Down => SHUTDOWN_TIMEOUT,
             Self::Status
             | Self::Set { .. }
             | Self::Enter { .. }

@@ -33,7 +33,7 @@ impl PlatformServer<'_, '_> {
         });
         done.map_err(|failure: Failure| {
             self.joined.all.truncate(count);
-            let report = pinfold_apply::drop_since(self.host, self.journal, first);
+            let report = pinfold_apply::undo_steps_from(self.host, self.journal, first);
             let left: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
             if left.is_empty() {
                 return failure;

@@ -496,7 +496,7 @@ pub fn with_programs(
             format!("{} restored, {right} already as before", count_noun(restored, "value"));
         // The client that requested the end receives the findings, else the reader of the
         // supervisor's output.
-        let found = report.near.iter().chain(&report.vanished).chain(&report.changed);
+        let found = report.equivalent.iter().chain(&report.vanished).chain(&report.changed);
         found.fold(reported, |reported, finding| format!("{reported}\n{finding}"))
     });
     if let Some(caller) = caller {
@@ -585,7 +585,7 @@ fn run_platform(
     let cgroups = nodes.iter().map(|(node, cgroup)| (node.name.clone(), cgroup.clone())).collect();
     leave_vnode_cpus(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
-    if let Err(error) = process::hasten() {
+    if let Err(error) = process::raise_priority() {
         say(&format!("on a busy machine the speeds may be missed at times: {error}"));
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
@@ -625,7 +625,7 @@ pub(super) struct PlatformServer<'a, 'c> {
 impl PlatformServer<'_, '_> {
     /// Restricts a client to the vnode that it joins. Without a cpuset that takes a mask, which the
     /// journal records: it would stay when the vnode ends.
-    fn admit(
+    fn confine_client(
         &mut self,
         platformed: &ActivePlatform<'_>,
         caller: &Caller,
@@ -666,7 +666,7 @@ fn until_done(
             match question {
                 Ok(SupervisorRequest::Down) => return Ok(Some(caller)),
                 Ok(SupervisorRequest::Join { vnode }) => {
-                    match door.admit(platformed, &caller, &vnode) {
+                    match door.confine_client(platformed, &caller, &vnode) {
                         Ok(enter) => caller.answer(&SupervisorResponse::Enter(enter)),
                         Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
                     }

@@ -362,7 +362,7 @@ fn watch_by(
 fn watch_failure(error: sched_latency::WatchError) -> Failure {
     match error {
         sched_latency::WatchError::Host(error) => Failure::from(error),
-        sched_latency::WatchError::Nobody | sched_latency::WatchError::Gone { .. } => {
+        sched_latency::WatchError::NoThreads | sched_latency::WatchError::Gone { .. } => {
             Failure::new(Exit::Vm, error.to_string())
         }
     }

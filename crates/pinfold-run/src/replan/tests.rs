@@ -177,7 +177,7 @@ fn what_the_owner_moved_stays_and_new_threads_keep_clear_of_it() {
     // One thread of the emulator: the plan names it until it is back with the others.
     let alone = |cpus: &str| {
         let singles = [(task(500), (Role::Emulator, set(cpus)))].into_iter().collect();
-        MachineChange { singles, ..MachineChange::default() }
+        MachineChange { repinned_threads: singles, ..MachineChange::default() }
     };
     let named = adopt_moves(&plan, &alone("0-7"));
     assert_eq!(

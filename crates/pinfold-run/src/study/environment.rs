@@ -169,7 +169,7 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
     study
         .factors
         .iter()
-        .filter_map(|factor| match &factor.acts {
+        .filter_map(|factor| match &factor.effect {
             FactorEffect::Knob(key) => {
                 let level = cell.level(study, &factor.name)?;
                 (level != AS_IS).then(|| format!("{key}={level}"))
@@ -297,7 +297,7 @@ fn slow_placement(
     }
     if method.is_none()
         && named.is_none()
-        && study.factors.iter().any(|f| f.acts == FactorEffect::Method)
+        && study.factors.iter().any(|f| f.effect == FactorEffect::Method)
     {
         return Err("none does not slow anything: only speed 1 is possible".to_owned());
     }

@@ -31,7 +31,7 @@ const TURN_NS: u64 = 100_000_000;
 /// What `pinload parallel --mark-roi` prints where its region of interest begins and ends.
 const ROI_MARKS: [&str; 2] = ["roi begins\n", "roi ends\n"];
 /// A program that was killed ends within this time, or its guest hangs.
-const DEATH_NS: u64 = 20_000_000_000;
+const KILL_TIMEOUT_NS: u64 = 20_000_000_000;
 const SIGKILL: u8 = 9;
 
 /// A running guest, with its environment.
@@ -305,7 +305,7 @@ impl<'a> Started<'a> {
             }
             let limit = limit_ns as f64 / 1e9;
             agent.kill(channel, SIGKILL).map_err(|error| lost_agent(&error))?;
-            if !agent.ends_within(channel, DEATH_NS) {
+            if !agent.ends_within(channel, KILL_TIMEOUT_NS) {
                 let why = format!("it did not finish within its {limit} s, and the guest hangs");
                 return Err(Stopped::Lost(Failure::new(Exit::Vm, why)));
             }

@@ -205,7 +205,9 @@ fn describe(failure: &Failure) -> String {
 
 /// Rejects levels that cannot be combined with a guest.
 fn refuse_host_levels(levels: CellLevels<'_>) -> Result<(), String> {
-    if differs(FactorEffect::Method, NONE, levels) || differs(FactorEffect::Speed, "1", levels) {
+    if has_non_default_level(FactorEffect::Method, NONE, levels)
+        || has_non_default_level(FactorEffect::Speed, "1", levels)
+    {
         return Err("only processes can run on slow cores, not guests".to_owned());
     }
     if levels.acting(&FactorEffect::Cores).is_some() {
@@ -228,7 +230,7 @@ fn refuse_host_levels(levels: CellLevels<'_>) -> Result<(), String> {
     }
 }
 
-fn differs(acts: FactorEffect, plain: &str, levels: CellLevels<'_>) -> bool {
+fn has_non_default_level(acts: FactorEffect, plain: &str, levels: CellLevels<'_>) -> bool {
     levels.acting(&acts).is_some_and(|level| level.text != plain)
 }
 
@@ -270,7 +272,7 @@ pub fn places(plan: &Plan) -> Option<Vec<pinfold_model::PuId>> {
 /// The prepared images.
 #[derive(Default)]
 pub struct Guests {
-    kits: BTreeMap<Isa, GuestImage>,
+    guest_images: BTreeMap<Isa, GuestImage>,
     /// By instruction set, and whether only under KVM.
     refused: BTreeMap<(Isa, bool), String>,
     versions: BTreeSet<String>,
@@ -290,7 +292,7 @@ impl Guests {
     pub fn prepare(&mut self, guests: &[GuestSetup], host: &LiveHost) -> Result<(), Failure> {
         for setup in guests {
             let isa = setup.isa;
-            if self.kits.contains_key(&isa) || self.refused.contains_key(&(isa, false)) {
+            if self.guest_images.contains_key(&isa) || self.refused.contains_key(&(isa, false)) {
                 continue;
             }
             let scratch = match self.scratch.take() {
@@ -301,7 +303,7 @@ impl Guests {
             match GuestImage::prepare(isa, &flavour, &scratch) {
                 Ok(kit) => {
                     self.versions.extend(emulator_version(isa));
-                    self.kits.insert(isa, kit);
+                    self.guest_images.insert(isa, kit);
                 }
                 Err(failure) => {
                     self.refused.insert((isa, false), describe(&failure));
@@ -329,7 +331,7 @@ impl Guests {
 
     /// Name of the kernel of an instruction set, with its version and tick rate.
     pub fn kernel(&self, isa: Isa) -> String {
-        let Some(kit) = self.kits.get(&isa) else { return String::new() };
+        let Some(kit) = self.guest_images.get(&isa) else { return String::new() };
         let kernel = kit.kernel();
         let hz = kernel.limits.hz.map_or_else(String::new, |hz| format!(", HZ {hz}"));
         format!("{} {}{hz}", kernel.package, kernel.version)
@@ -337,7 +339,7 @@ impl Guests {
 
     /// The guest of an environment: 0 is the measured one, others have separate files.
     pub fn subject(&self, setup: &GuestSetup, index: u32) -> Result<Subject, String> {
-        let kit = self.kits.get(&setup.isa).ok_or_else(|| {
+        let kit = self.guest_images.get(&setup.isa).ok_or_else(|| {
             let known = self.refused.get(&(setup.isa, false)).cloned();
             known.unwrap_or_else(|| format!("the {} guest was not prepared", setup.isa))
         })?;
@@ -357,7 +359,7 @@ impl Guests {
         Origin {
             qemu: join_texts(self.versions.iter().cloned().collect()),
             guest_kernel: join_texts(
-                self.kits
+                self.guest_images
                     .iter()
                     .map(|(isa, kit)| {
                         let kernel = kit.kernel();

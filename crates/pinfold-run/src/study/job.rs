@@ -74,7 +74,7 @@ pub struct Job {
     limit_ns: u64,
 }
 
-fn ring(stream: &mut UnixStream) {
+fn notify(stream: &mut UnixStream) {
     // The receiver may be gone.
     match stream.write_all(b".") {
         Ok(()) | Err(_) => {}
@@ -98,7 +98,7 @@ fn gather(
         }
         let ended_ns = SystemClock.now_ns();
         done.fetch_add(1, Ordering::SeqCst);
-        ring(&mut end_signal);
+        notify(&mut end_signal);
         (bytes, ended_ns)
     }))
 }
@@ -126,7 +126,7 @@ impl Job {
         let mut late = end_signal.there.try_clone().map_err(|error| trial_error(&error))?;
         std::thread::spawn(move || {
             if over.recv_timeout(Duration::from_nanos(limit_ns)) == Err(RecvTimeoutError::Timeout) {
-                ring(&mut late);
+                notify(&mut late);
             }
         });
         let readers = vec![stdout, stderr];

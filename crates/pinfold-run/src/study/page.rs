@@ -191,7 +191,7 @@ fn label_of(analysis: &Analysis, factor: &str, level: &str) -> String {
 
 /// A level as the page shows it: without cpufreq the method `gov` is another one.
 fn level_text(study: &Study, facts: &HostFacts, factor: &str, level: &str) -> String {
-    let is_method = study.factor(factor).is_some_and(|one| one.acts == FactorEffect::Method);
+    let is_method = study.factor(factor).is_some_and(|one| one.effect == FactorEffect::Method);
     let works = Method::from_name(level).and_then(Method::works_without_frequencies);
     if is_method && works == Some(true) && !facts.cpufreq {
         format!("{level} (freezer only: no cpufreq)")

@@ -397,7 +397,7 @@ impl Runner for HostRunner<'_> {
         let mut key: Vec<String> = study
             .factors
             .iter()
-            .filter(|factor| factor.acts != FactorEffect::Variable)
+            .filter(|factor| factor.effect != FactorEffect::Variable)
             .filter_map(|factor| cell.level(study, &factor.name).map(str::to_owned))
             .collect();
         key.push(cell.workload(study).name.clone());

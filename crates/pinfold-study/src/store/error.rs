@@ -77,12 +77,12 @@ pub enum StoreError {
         path: String,
     },
     /// SQLite failed in another way.
-    #[error("the store {path}: cannot {doing}")]
+    #[error("the store {path}: cannot {operation}")]
     Sql {
         /// Path of the store.
         path: String,
         /// The operation that failed.
-        doing: &'static str,
+        operation: &'static str,
         /// Error of SQLite.
         source: rusqlite::Error,
     },

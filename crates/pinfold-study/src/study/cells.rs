@@ -62,7 +62,7 @@ impl Cell {
         study: &'s Study,
         acts: &FactorEffect,
     ) -> Option<&'s Level> {
-        let place = study.factors.iter().position(|factor| factor.acts == *acts)?;
+        let place = study.factors.iter().position(|factor| factor.effect == *acts)?;
         study.factors[place].levels.get(*self.levels.get(place)?)
     }
 
@@ -231,7 +231,7 @@ impl Cells {
         if cells.all.is_empty() {
             let strictest = by_rule.into_iter().max_by_key(|(_, count)| *count);
             let (rule, count) = strictest.unwrap_or((0, 0));
-            return Err(nothing_left(study, rule, count, cells.excluded));
+            return Err(no_cells_left_error(study, rule, count, cells.excluded));
         }
         cells.compare(study);
         Ok(cells)
@@ -342,7 +342,7 @@ fn rule_error(study: &Study, rule: &Rule, cell: &Cell, error: &ExprError) -> Run
     RunError::Rule(study.fault(rule.at + 1 + error.at, why))
 }
 
-fn nothing_left(study: &Study, rule: usize, count: usize, all: usize) -> RunError {
+fn no_cells_left_error(study: &Study, rule: usize, count: usize, all: usize) -> RunError {
     let at = study.constraints.get(rule).map_or(0, |rule| rule.at);
     let text = study.constraints.get(rule).map_or("", |rule| rule.text.as_str());
     let why = format!(

@@ -121,7 +121,7 @@ pub struct Factor {
     /// Name of the factor.
     pub name: String,
     /// Effect of its levels.
-    pub acts: FactorEffect,
+    pub effect: FactorEffect,
     /// Its levels, in the order of tables.
     pub levels: Vec<Level>,
 }

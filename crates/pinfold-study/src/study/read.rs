@@ -243,8 +243,8 @@ fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
     let sized = study
         .factors
         .iter()
-        .any(|one| matches!(one.acts, FactorEffect::Cores | FactorEffect::Vcpus));
-    let placed = study.factors.iter().any(|one| one.acts == FactorEffect::Strategy);
+        .any(|one| matches!(one.effect, FactorEffect::Cores | FactorEffect::Vcpus));
+    let placed = study.factors.iter().any(|one| one.effect == FactorEffect::Strategy);
     let texts = keys.texts("share")?;
     texts
         .into_iter()
@@ -252,7 +252,7 @@ fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
             if !study.is_factor_name(&name) {
                 return Err(no_factor(&name, at, study));
             }
-            let can = study.factor(&name).is_none_or(|factor| match factor.acts {
+            let can = study.factor(&name).is_none_or(|factor| match factor.effect {
                 FactorEffect::Variable
                 | FactorEffect::Speed
                 | FactorEffect::HostLoad
@@ -337,7 +337,7 @@ fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
             None => acts(&name),
         };
         let levels = levels(&name, &acts, keys.take_required("levels")?)?;
-        factors.push(Factor { name, acts, levels });
+        factors.push(Factor { name, effect: acts, levels });
     }
     Ok(factors)
 }

@@ -250,7 +250,7 @@ fn place_all<'c, 'p>(
             Some(ActivePlan { journal, .. }) => {
                 let former = one.placed.as_ref().and_then(CurrentPlacement::former);
                 let placement = one.placement();
-                apply_session::replace_in(host, placement, former, journal, OnStop::TakeBack)?
+                apply_session::replace_in(host, placement, former, journal, OnStop::Undo)?
             }
             None => {
                 let (applied, journal) = place(host, one, one.placement(), journals)?;
@@ -272,15 +272,15 @@ fn place<'c>(
     journals: &Journals<'c>,
 ) -> Result<(Applied, Journal<'c>), Failure> {
     let Some(placed) = &one.placed else {
-        return apply_session::apply(host, placement, journals, OnStop::TakeBack);
+        return apply_session::apply(host, placement, journals, OnStop::Undo);
     };
     match undo::reopen(journals, &placed.id)? {
         Some(journal) if !journal.record().has_ended() => {
             let existing = Existing { journal, former: placed.former() };
-            apply_session::replace(host, placement, existing, OnStop::TakeBack)
+            apply_session::replace(host, placement, existing, OnStop::Undo)
         }
         // It was undone meanwhile.
-        _ => apply_session::apply(host, placement, journals, OnStop::TakeBack),
+        _ => apply_session::apply(host, placement, journals, OnStop::Undo),
     }
 }
 
@@ -306,7 +306,7 @@ fn apply_and_monitor(
     let placement = Placement { plan, target };
     let supervision = Supervision { journals, program: &HelperProgram::own()? };
     let (applied, mut journal, mut guard) =
-        apply_session::apply_guarded(host, placement, supervision, OnStop::TakeBack)?;
+        apply_session::apply_guarded(host, placement, supervision, OnStop::Undo)?;
     drop(starting);
     apply_session::report(&applied);
     print_message("watching; ctrl-C reverts the placement");

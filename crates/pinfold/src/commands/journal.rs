@@ -137,9 +137,9 @@ fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Resul
 /// The state of a journal in words.
 fn words(standing: JournalState) -> &'static str {
     match standing {
-        JournalState::InForce => "active",
+        JournalState::Active => "active",
         JournalState::EarlierBoot => "of an earlier boot; `undo --left` removes it",
-        JournalState::TakenBack => "reverted",
+        JournalState::Reverted => "reverted",
         JournalState::Restarted => "ended by a restart of the host",
         JournalState::NothingDone => "no step was executed",
     }

@@ -57,7 +57,7 @@ pub(in crate::steps) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyEr
     going.add(&single);
     if !going.is_empty() {
         check(builder, &online, &going)?;
-        if !may_go(builder, &going)? {
+        if !can_take_offline(builder, &going)? {
             return Ok(());
         }
         interrupts(builder, &going)?;
@@ -132,7 +132,7 @@ fn check(builder: &StepBuilder<'_>, online: &CpuSet, going: &CpuSet) -> Result<(
 }
 
 /// False, with a finding, if masks or groups would be changed permanently.
-fn may_go(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
+fn can_take_offline(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<bool, ApplyError> {
     if let Some(cpusets) = builder.state.cpusets()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(builder.state, cpusets.root())?.is_empty()
     {

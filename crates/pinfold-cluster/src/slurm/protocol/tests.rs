@@ -61,7 +61,8 @@ fn scripts_hold_words_that_no_shell_changes() {
         exclude: vec!["n2".to_owned(), "n3".to_owned()],
         time: Some("10".to_owned()),
     };
-    let batch = BatchJob { program: &[], output: "/d", elements: &[0, 1, 2], at_once: Some(2) };
+    let batch =
+        BatchJob { program: &[], output: "/d", array_indices: &[0, 1, 2], at_once: Some(2) };
     let words = job_request.sbatch(&batch);
     for word in [
         "--exclusive",

@@ -6,7 +6,7 @@ use crate::frequency::{Domain, Level, WHOLE};
 
 /// Two alternating levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mix {
+pub(super) struct FrequencyPair {
     /// The lower level; `None` means frozen.
     low: Option<Level>,
     high: Level,
@@ -14,7 +14,7 @@ pub(super) struct Mix {
     pub(super) high_share: u64,
 }
 
-impl Mix {
+impl FrequencyPair {
     pub(super) fn is_frozen_at_times(&self) -> bool {
         self.low.is_none() && self.high_share < WHOLE
     }
@@ -22,7 +22,7 @@ impl Mix {
 
 /// The two levels around a speed, and the share of the higher one. `levels` is not empty and in
 /// ascending order of speed; speeds above the highest level use that level.
-pub(super) fn mix(levels: &[Level], speed: Speed) -> Mix {
+pub(super) fn mix(levels: &[Level], speed: Speed) -> FrequencyPair {
     let wanted = u64::from(speed.millionths()) * (WHOLE / 1_000_000);
     let above = levels.iter().position(|level| level.share >= wanted);
     let at = above.unwrap_or(levels.len().saturating_sub(1));
@@ -32,14 +32,14 @@ pub(super) fn mix(levels: &[Level], speed: Speed) -> Mix {
     let span = high.share.saturating_sub(floor).max(1);
     let part = wanted.min(high.share).saturating_sub(floor);
     let high_share = u128::from(part) * u128::from(WHOLE) / u128::from(span);
-    Mix { low, high, high_share: u64::try_from(high_share).unwrap_or(WHOLE) }
+    FrequencyPair { low, high, high_share: u64::try_from(high_share).unwrap_or(WHOLE) }
 }
 
 /// Schedule of CPUs that change together.
 pub(super) struct FreqSchedule {
     pub(super) domain: Option<Domain>,
     pub(super) pus: CpuSet,
-    mix: Option<(Mix, Speed)>,
+    mix: Option<(FrequencyPair, Speed)>,
     is_high: bool,
     /// Time of the next switch.
     pub(super) until_ns: u64,
@@ -69,7 +69,7 @@ impl FreqSchedule {
     }
 
     /// Sets a new mix; the next switch is due immediately.
-    pub(super) fn set(&mut self, mix: Mix, speed: Speed) {
+    pub(super) fn set(&mut self, mix: FrequencyPair, speed: Speed) {
         self.mix = Some((mix, speed));
         self.is_high = false;
         self.ahead_ns = 0;

@@ -66,7 +66,7 @@ fn preset(name: &str, table: Toml, study: &Study) -> Result<Preset, Fault> {
         };
         for (name, at, value) in entries {
             let factor = study.factor(&name).ok_or_else(|| no_factor(&name, at, study))?;
-            let levels = levels(&name, &factor.acts, value)?;
+            let levels = levels(&name, &factor.effect, value)?;
             if let Some(level) = study.baseline.get(&name)
                 && !levels.iter().any(|known| known.value == level.value)
             {

@@ -262,7 +262,7 @@ fn call_sites(found: &CallSites) -> String {
     for (file, table) in &found.tables {
         match table {
             symbols::Table::Whole => {}
-            symbols::Table::Offered => {
+            symbols::Table::DynamicOnly => {
                 text.push_str(&format!("{file} is stripped: only exported functions have names\n"))
             }
             symbols::Table::Absent(why) => {
