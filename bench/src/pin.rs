@@ -199,7 +199,8 @@ impl Bench {
         let found = threads::find(&self.host, &mut qmp)?;
         found.require_own_threads()?;
         let discovered = clock.now_ns();
-        let target = Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) };
+        let target =
+            Target { known_threads: found.roll.clone(), ..Target::new(found.pid, found.tasks()) };
         let text = schema::to_json_line(&self.plan);
         let journals = Journals::open(&state, &clock)?;
         let new = NewJournal {

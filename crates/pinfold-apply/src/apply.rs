@@ -242,7 +242,7 @@ struct Run<'r, 'c, 'o> {
     tried: BTreeSet<TaskId>,
     /// Changes of tunables and pages that the kernel refused or made in part; these are not tried
     /// again either.
-    settled: BTreeSet<String>,
+    not_retried: BTreeSet<String>,
     /// The interrupts of `irq:all` that the kernel keeps on their CPUs.
     irqs: ManagedIrqs,
     /// Whether a refused tunable ends the apply.
@@ -264,7 +264,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             observer,
             applied: Applied::default(),
             tried: BTreeSet::new(),
-            settled: BTreeSet::new(),
+            not_retried: BTreeSet::new(),
             irqs: ManagedIrqs::default(),
             required,
             others: None,
@@ -357,7 +357,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return false;
             }
         }
-        if !self.settled.is_empty() && self.settled.contains(&change_key(&step.change)) {
+        if !self.not_retried.is_empty() && self.not_retried.contains(&change_key(&step.change)) {
             return false;
         }
         if let Some(first) = first_undo(self.journal.record(), &step.undo) {
@@ -474,12 +474,12 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let taken = actuators::apply_change(self.host, seen, &step.change).map_err(refused)?;
         self.report(Point::AfterChange, index, step)?;
         if matches!(step.change, Change::MovePages { .. }) {
-            self.settled.insert(change_key(&step.change));
+            self.not_retried.insert(change_key(&step.change));
         }
         let shown = match taken {
             ChangeOutcome::Gone => ReadBack::Gone,
             ChangeOutcome::Refused { error, finding: _ } if self.irqs.stays(&error) => {
-                self.settled.insert(change_key(&step.change));
+                self.not_retried.insert(change_key(&step.change));
                 self.journal.note(index, Outcome::Skipped, None);
                 return Ok(());
             }
@@ -487,7 +487,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
                 return Err(refused(error));
             }
             ChangeOutcome::Refused { error: _, finding } => {
-                self.settled.insert(change_key(&step.change));
+                self.not_retried.insert(change_key(&step.change));
                 self.journal.note(index, Outcome::Skipped, None);
                 self.find(vec![finding]);
                 return Ok(());
@@ -501,12 +501,12 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         match shown {
             ReadBack::AsAsked => {}
             ReadBack::Given { value, finding } => {
-                self.settled.insert(change_key(&step.change));
+                self.not_retried.insert(change_key(&step.change));
                 self.find(vec![finding]);
                 given = Some(value);
             }
             ReadBack::Less(finding) => {
-                self.settled.insert(change_key(&step.change));
+                self.not_retried.insert(change_key(&step.change));
                 self.find(vec![finding]);
             }
             ReadBack::Gone => {

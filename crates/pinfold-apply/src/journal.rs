@@ -93,7 +93,7 @@ pub struct Journal<'c> {
     is_made: bool,
     // A failed write may have left half a line. The next write then replaces the file instead of
     // appending.
-    doubtful: bool,
+    needs_rewrite: bool,
     /// Bytes that are reserved in the file for the steps of a plan that replaces another one, and
     /// for the way back.
     room: u64,
@@ -355,7 +355,7 @@ impl<'c> Journals<'c> {
             damaged::require_steps(&record, mark.steps()?.unwrap_or(0), path.clone())?;
         }
         let mut journal = self.journal(name, record, bytes, lock);
-        journal.doubtful = torn;
+        journal.needs_rewrite = torn;
         journal.marks = marks;
         Ok(Some(journal))
     }
@@ -369,7 +369,7 @@ impl<'c> Journals<'c> {
             bytes,
             pending: Vec::new(),
             is_made: true,
-            doubtful: false,
+            needs_rewrite: false,
             room: 0,
             bound: self.marks.clone(),
             marks: Vec::new(),
@@ -491,7 +491,7 @@ impl<'c> Journal<'c> {
         let has_room = self.room > 0;
         let content = u64::try_from(self.bytes.len() + plan.len()).unwrap_or(u64::MAX);
         self.room = content.saturating_mul(2).saturating_add(SPARE_ROOM);
-        self.doubtful = self.is_made;
+        self.needs_rewrite = self.is_made;
         let written = self.write(vec![Entry::Plan(new.clone())], Wait::ForDisk);
         if written.is_ok() {
             return written;
@@ -501,7 +501,7 @@ impl<'c> Journal<'c> {
             return written;
         }
         // The disk is full. What is reserved since the failed replacement is for the way back.
-        self.doubtful = false;
+        self.needs_rewrite = false;
         self.write(vec![Entry::Plan(new)], Wait::ForDisk)
     }
 
@@ -640,7 +640,7 @@ impl<'c> Journal<'c> {
         self.bytes.extend(&lines);
         let written = if !self.is_made {
             self.make()
-        } else if self.doubtful {
+        } else if self.needs_rewrite {
             self.files.replace(&self.name, &self.bytes, self.room)
         } else {
             match wait {
@@ -654,14 +654,14 @@ impl<'c> Journal<'c> {
                 self.unmake();
             }
             // A failed append gives the reserved space back.
-            if !self.doubtful {
+            if !self.needs_rewrite {
                 self.room = 0;
             }
-            self.doubtful = self.is_made;
+            self.needs_rewrite = self.is_made;
             return Err(error.into());
         }
         self.is_made = true;
-        self.doubtful = false;
+        self.needs_rewrite = false;
         for entry in self.pending.drain(..).chain(entries) {
             self.record.add(entry).map_err(|why| JournalError::Malformed {
                 path: path.clone(),

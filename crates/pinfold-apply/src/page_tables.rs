@@ -66,7 +66,7 @@ impl MachineTables {
 
     /// A warning if tables of the machine are known to be on other nodes than its memory.
     #[must_use]
-    pub fn far(&self, memory: &[NodeId]) -> Option<Finding> {
+    pub fn remote_tables_warning(&self, memory: &[NodeId]) -> Option<Finding> {
         let far = far_kib(memory, self.own.iter().flatten().map(|one| (one.node, sum(one))));
         (far > REMOTE_TABLES_TOLERANCE_KIB).then(|| far_finding(far, memory))
     }
@@ -397,14 +397,18 @@ mod tests {
         let text = "page tables of its group: node 0 132 KiB (second level 12 KiB), node 1 400 KiB \
                     (second level 0 KiB)";
         assert_eq!(own.to_string(), text);
-        let far = own.far(&[NodeId(1)]).unwrap();
+        let far = own.remote_tables_warning(&[NodeId(1)]).unwrap();
         assert!(far.text.starts_with("144 KiB of page tables are on other nodes"), "{far}");
-        assert_eq!(own.far(&[NodeId(0), NodeId(1)]), None);
+        assert_eq!(own.remote_tables_warning(&[NodeId(0), NodeId(1)]), None);
         let old = machine_tables("", Some("anon N0=1 N1=2\n"));
         assert_eq!(old.own, None, "a kernel that does not count them");
         for unknown in [machine_tables("8\n", Some(STAT)), machine_tables("", None)] {
             assert_eq!((unknown.process_kib, &unknown.own), (Some(532), &None));
-            assert_eq!(unknown.far(&[NodeId(1)]), None, "the nodes are not known");
+            assert_eq!(
+                unknown.remote_tables_warning(&[NodeId(1)]),
+                None,
+                "the nodes are not known"
+            );
             let text = unknown.to_string();
             assert!(text.starts_with("page tables: 532 KiB (VmPTE); on which nodes"), "{text}");
             assert!(text.ends_with("node 1 2000 KiB (second level 8 KiB)"), "{text}");

@@ -31,7 +31,7 @@ pub struct Target {
     pub started_on: Option<NodeId>,
     /// The threads of its process, if discovery confirmed that there are no others. The caller of
     /// apply need not list them again while it is unchanged.
-    pub roll: Option<ThreadList>,
+    pub known_threads: Option<ThreadList>,
     /// Threads that stay where another program moved them, although the plan does not say so.
     pub left: BTreeSet<TaskId>,
     /// What libvirt has as the CPUs of its threads, where a plan sets masks behind its back.
@@ -84,7 +84,7 @@ impl Target {
             own: Vec::new(),
             kept: Vec::new(),
             started_on: None,
-            roll: None,
+            known_threads: None,
             left: BTreeSet::new(),
             pins: Vec::new(),
         }
@@ -92,7 +92,7 @@ impl Target {
 
     /// The threads that discovery listed, ascending, if the process has the same ones now.
     pub(crate) fn confirmed_threads(&self, host: &dyn Host) -> Option<Vec<Tid>> {
-        let roll = self.roll.as_ref()?;
+        let roll = self.known_threads.as_ref()?;
         (ThreadSet::read(host, self.pid) == Some(roll.thread_set)).then(|| roll.tids.clone())
     }
 

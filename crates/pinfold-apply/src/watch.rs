@@ -192,12 +192,12 @@ pub struct Watcher {
     links: u64,
     ended: bool,
     seen: BTreeSet<Tid>,
-    questions: BTreeMap<Tid, u32>,
+    role_queries: BTreeMap<Tid, u32>,
     repairs: BTreeMap<TaskId, u32>,
     on_drift: OnDrift,
     changes: Changes,
     // When new threads were first seen (ns).
-    born: BTreeMap<Tid, u64>,
+    first_seen_ns: BTreeMap<Tid, u64>,
     // When all threads were last read (ns).
     looked_at: u64,
     // Threads that were as planned when all were last read.
@@ -205,14 +205,14 @@ pub struct Watcher {
     // The kernel may have reset masks since everything was as planned.
     was_regrouped: bool,
     // Findings about threads without a place that were already reported.
-    strangers: BTreeSet<TaskId>,
+    reported_unplaced: BTreeSet<TaskId>,
     // Findings about CPUs, groups and the partition that were already reported.
     reported: Vec<Finding>,
     // Findings about tunables that were already reported, and the tunables as of then.
     reported_knobs: Vec<Finding>,
     knobs: Vec<TunableStatus>,
     // Masks and policies that were read just before everything was found as planned.
-    right: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
+    last_good_state: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,
     // Whether the next check compares the groups' files.
     look_at_groups: bool,
@@ -238,19 +238,19 @@ impl Watcher {
             links: 0,
             ended: false,
             seen: tasks::threads_of(host, target.pid)?.into_iter().collect(),
-            questions: BTreeMap::new(),
+            role_queries: BTreeMap::new(),
             repairs: BTreeMap::new(),
             on_drift: OnDrift::default(),
             changes: Changes::default(),
-            born: BTreeMap::new(),
+            first_seen_ns: BTreeMap::new(),
             looked_at: 0,
             settled: BTreeSet::new(),
             was_regrouped: false,
-            strangers: BTreeSet::new(),
+            reported_unplaced: BTreeSet::new(),
             reported: Vec::new(),
             reported_knobs: Vec::new(),
             knobs: Vec::new(),
-            right: None,
+            last_good_state: None,
             groups: Groups::from_host(host, vm.tid)?,
             look_at_groups: false,
             helpers: VhostWorkers::default(),
@@ -293,7 +293,7 @@ impl Watcher {
             std::mem::take(&mut self.changes.found);
         let places = moved.into_keys().chain(singles.into_keys());
         self.settled = places.chain(policies.into_keys()).collect();
-        self.right = None;
+        self.last_good_state = None;
     }
 
     /// The machine with its threads as they are known now.
@@ -317,7 +317,7 @@ impl Watcher {
     /// after its creation. The caller then calls [`Watcher::repair_drift`] again soon.
     #[must_use]
     pub fn has_questions(&self) -> bool {
-        self.questions.values().any(|asked| *asked < MAX_QUESTIONS)
+        self.role_queries.values().any(|asked| *asked < MAX_QUESTIONS)
     }
 
     /// Checks the machine, and corrects what can be corrected.
@@ -396,7 +396,7 @@ impl Watcher {
         }
         // Counted first, so that a thread created meanwhile triggers another check.
         let Some(links) = self.count(host)? else { return Ok(self.end()) };
-        match self.look(host, journal, roles) {
+        match self.check_all_threads(host, journal, roles) {
             Err(ApplyError::VmGone { .. }) => Ok(self.end()),
             Err(error) => Err(error),
             Ok(events) => {
@@ -418,7 +418,7 @@ impl Watcher {
     /// True if each thread still has the mask and policy that it had when everything was right. A
     /// thread that cannot be read counts as changed.
     fn is_right(&self, host: &dyn Host) -> bool {
-        self.right.as_ref().is_some_and(|right| {
+        self.last_good_state.as_ref().is_some_and(|right| {
             right.iter().all(|(tid, mask, policy)| {
                 host.affinity(*tid).is_ok_and(|found| found == *mask)
                     && policy
@@ -492,11 +492,11 @@ impl Watcher {
     /// cannot plan again.
     pub fn report_unplaced(&mut self) -> Vec<Finding> {
         let unplaced = &self.changes.found.added;
-        let new = unplaced.iter().filter(|(task, _)| self.strangers.insert(*task));
+        let new = unplaced.iter().filter(|(task, _)| self.reported_unplaced.insert(*task));
         new.map(|(task, role)| tasks::no_place(*task, role)).collect()
     }
 
-    fn look(
+    fn check_all_threads(
         &mut self,
         host: &dyn HostMut,
         journal: &mut Journal<'_>,
@@ -518,16 +518,16 @@ impl Watcher {
         // Thread IDs are reused, so ended threads are forgotten.
         self.seen.retain(|tid| present.contains(tid));
         self.repairs.retain(|task, _| present.contains(&task.tid));
-        self.born.retain(|tid, _| present.contains(tid));
+        self.first_seen_ns.retain(|tid, _| present.contains(tid));
         self.looked_at = journal.clock().now_ns();
         let new = present.iter().filter(|tid| !self.seen.contains(tid));
-        self.born.extend(new.map(|tid| (*tid, self.looked_at)));
+        self.first_seen_ns.extend(new.map(|tid| (*tid, self.looked_at)));
         let steps = self.find_drifted(host, &state)?;
         let usual = state.iter().filter(|(tid, ..)| self.seen.contains(tid));
         let usual = usual.map(|(_, mask, _)| mask.clone()).collect();
         // While a thread is not as planned or its role is unknown, the next check reads all
         // threads.
-        self.right = (steps.is_empty() && !self.has_questions()).then_some(state);
+        self.last_good_state = (steps.is_empty() && !self.has_questions()).then_some(state);
         let online = tasks::ignore_gone(cpusets::list(host, &paths::cpu_online()))?;
         self.changes.update(&self.plan, &self.target, &present, online.as_ref());
         let drifted: BTreeSet<TaskId> = steps.iter().filter_map(|one| task_of(&one.step)).collect();
@@ -542,7 +542,9 @@ impl Watcher {
                 continue;
             }
             if let Some(finding) = owner::find_locked_out(host, task, &step)? {
-                events.extend(self.strangers.insert(task).then_some(WatchEvent::Finding(finding)));
+                events.extend(
+                    self.reported_unplaced.insert(task).then_some(WatchEvent::Finding(finding)),
+                );
                 continue;
             }
             if self.is_owner_change(&step, journal.record(), &clues, &usual)? {
@@ -558,7 +560,7 @@ impl Watcher {
         }
         let threads = self.target.threads.iter().map(|(task, _)| *task);
         self.settled = threads.filter(|task| !drifted.contains(task)).collect();
-        self.strangers.retain(|task| !self.settled.contains(task));
+        self.reported_unplaced.retain(|task| !self.settled.contains(task));
         self.separate_single_threads(&present);
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
@@ -577,16 +579,16 @@ impl Watcher {
         let pid = self.target.pid;
         // The roles were queried at the start, so only later threads without a role are new.
         let new = present.iter().filter(|tid| **tid != pid && !self.seen.contains(tid));
-        self.questions.extend(new.map(|tid| (*tid, 0)));
+        self.role_queries.extend(new.map(|tid| (*tid, 0)));
         let target = &self.target;
-        self.questions.retain(|tid, asked| {
+        self.role_queries.retain(|tid, asked| {
             let is_known = *asked > 0 && target.role(*tid).is_some_and(Role::is_of_one_thread);
             present.contains(tid) && !is_known
         });
         if !std::mem::take(&mut self.ask_for_helpers) && !self.has_questions() {
             return;
         }
-        self.questions.values_mut().for_each(|asked| *asked = asked.saturating_add(1));
+        self.role_queries.values_mut().for_each(|asked| *asked = asked.saturating_add(1));
         match source.roles(host, pid) {
             Ok(threads) => self.target.threads = threads,
             Err(why) => {

@@ -28,7 +28,7 @@ pub struct CoreStatus {
     /// The speed in the last second per CPU time of the vnode, in millionths, by the method's
     /// statistics. `None` if the vnode hardly ran there, has had this speed for less than a second,
     /// the method has no statistics, or its own cost is not known.
-    pub got_millionths: Option<u32>,
+    pub achieved_millionths: Option<u32>,
     /// The same by wall clock: the work of the last second divided by that of the time in which the
     /// core was not idle, with the time that other tasks had. `None` also if the method does not
     /// know the CPU time of the vnode.
@@ -80,7 +80,7 @@ struct Running<'h> {
     // What was attached to a vnode that was already active; such a part has no other groups.
     attached: Option<String>,
     // None for a group of another program, in which no process of Pinfold runs repeatedly.
-    renewal: Option<Renewal>,
+    recalibration: Option<Renewal>,
     started_ns: u64,
     next_ns: u64,
     played: usize,
@@ -131,7 +131,7 @@ impl<'h> VnodeController<'h> {
                 node,
                 entries: cgroup.entries(),
                 attached: None,
-                renewal: (!cgroup.is_attached).then(|| Renewal::new(now)),
+                recalibration: (!cgroup.is_attached).then(|| Renewal::new(now)),
                 emulation,
                 started_ns: now,
                 next_ns: now,
@@ -171,7 +171,7 @@ impl<'h> VnodeController<'h> {
             node,
             entries: cgroup.entries(),
             attached: Some(what.to_owned()),
-            renewal: None,
+            recalibration: None,
             emulation,
             started_ns,
             next_ns: now,
@@ -278,7 +278,7 @@ impl<'h> VnodeController<'h> {
         let mut failed = None;
         for one in &mut self.running {
             // Its groups can only be removed when no reference run is in them.
-            one.renewal = None;
+            one.recalibration = None;
             failed = failed.or(one.emulation.stop().err());
         }
         failed.map_or(Ok(()), Err)
@@ -290,7 +290,7 @@ impl Running<'_> {
     fn begin(&mut self, host: &dyn HostMut, now_ns: u64) -> Result<(), SpeedError> {
         self.last = Observation::make(host, self.emulation.as_ref(), now_ns)?;
         self.before = None;
-        self.renewal.iter_mut().for_each(Renewal::interrupt);
+        self.recalibration.iter_mut().for_each(Renewal::interrupt);
         Ok(())
     }
 
@@ -353,7 +353,7 @@ impl Running<'_> {
             let mut core = CoreStatus {
                 pu: *pu,
                 asked: *asked,
-                got_millionths: None,
+                achieved_millionths: None,
                 wall_millionths: None,
                 cost_known,
                 is_idle: false,
@@ -367,7 +367,7 @@ impl Running<'_> {
                 let others_ns = busy.and_then(|busy| other_tasks_ns(earlier, later, busy, span_ns));
                 let got = measured_speed(earlier, later, 0);
                 core.is_idle = got.is_none();
-                core.got_millionths = got.filter(|_| cost_known);
+                core.achieved_millionths = got.filter(|_| cost_known);
                 core.wall_millionths = others_ns
                     .filter(|_| cost_known)
                     .and_then(|ns| self::measured_speed(earlier, later, ns));

@@ -88,7 +88,7 @@ pub struct SchedAccount {
     pub process: Option<Tid>,
     /// For a thread that was created during the trace: index of its creator's account, and its
     /// process.
-    pub maker: Option<(usize, Tid)>,
+    pub creator: Option<(usize, Tid)>,
     /// True if it has exited.
     pub has_ended: bool,
     /// Number of waits.
@@ -126,7 +126,7 @@ pub struct SchedReading {
     /// One account per thread, creators before the threads that they created.
     pub accounts: Vec<SchedAccount>,
     /// Number of new threads that were lost because there was no free account.
-    pub unborn: u64,
+    pub lost_new_threads: u64,
     /// Number of wakers and runners that were lost because a map was full.
     pub nameless: u64,
     /// Number of events of the whole host for which the programs were not called, because another
@@ -354,7 +354,7 @@ impl SchedTracer {
             began_ns: self.began_ns,
             ended_ns,
             accounts,
-            unborn: PROGRAM.number(&self.lost, 1)?,
+            lost_new_threads: PROGRAM.number(&self.lost, 1)?,
             nameless: PROGRAM.number(&self.lost, 2)?,
             missed: missed_events(host, &self.program)?,
         })
@@ -410,7 +410,7 @@ fn account(raw: &WaitAccount, places: &BTreeMap<u32, usize>) -> SchedAccount {
     SchedAccount {
         tid: Tid(raw.tid),
         process: (raw.process > 0).then_some(Tid(raw.process)),
-        maker: is_born
+        creator: is_born
             .then(|| places.get(&raw.parent).map(|place| (*place, Tid(raw.parent_process))))
             .flatten(),
         has_ended: raw.flags & ENDED != 0,

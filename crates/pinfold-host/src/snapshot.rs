@@ -60,7 +60,7 @@ enum Node {
     Link(String),
     Directory(Directory),
     /// Exists, but was not read.
-    Bare,
+    ExistsOnly,
 }
 
 impl SnapshotHost {
@@ -108,7 +108,7 @@ impl SnapshotHost {
     /// Records that the path exists; an existing entry stays.
     pub fn insert_bare(&mut self, path: &str) {
         if self.node(&names_of(path)).is_none() {
-            self.insert(path, Node::Bare);
+            self.insert(path, Node::ExistsOnly);
         }
     }
 
@@ -122,7 +122,7 @@ impl SnapshotHost {
         for name in parents {
             match directory.get_mut(name) {
                 Some(Node::Directory(inner)) => directory = inner,
-                Some(Node::File(_) | Node::Link(_) | Node::Bare) | None => return false,
+                Some(Node::File(_) | Node::Link(_) | Node::ExistsOnly) | None => return false,
             }
         }
         directory.remove(last).is_some()
@@ -135,7 +135,7 @@ impl SnapshotHost {
                 .values()
                 .map(|node| match node {
                     Node::Directory(inner) => count(inner),
-                    Node::File(_) | Node::Link(_) | Node::Bare => 1,
+                    Node::File(_) | Node::Link(_) | Node::ExistsOnly => 1,
                 })
                 .sum()
         }
@@ -167,7 +167,7 @@ impl SnapshotHost {
                 Node::Directory(inner) => Found::Directory(inner),
                 Node::File(content) => Found::File(content),
                 Node::Link(target) => Found::Link(target),
-                Node::Bare => Found::Bare,
+                Node::ExistsOnly => Found::Bare,
             };
         }
         Some(found)
@@ -236,7 +236,7 @@ impl SnapshotHost {
         match directory_at(&mut self.root, parents).get_mut(last) {
             Some(Node::File(content)) => Ok(content),
             Some(Node::Directory(_)) => Err(Errno::ISDIR),
-            Some(Node::Bare | Node::Link(_)) => Err(Errno::NODATA),
+            Some(Node::ExistsOnly | Node::Link(_)) => Err(Errno::NODATA),
             None => Err(Errno::NOENT),
         }
     }
@@ -288,7 +288,9 @@ fn directory_at<'d>(root: &'d mut Directory, names: &[String]) -> &'d mut Direct
         }
         match node {
             Node::Directory(inner) => inner,
-            Node::File(_) | Node::Link(_) | Node::Bare => unreachable!("made a directory above"),
+            Node::File(_) | Node::Link(_) | Node::ExistsOnly => {
+                unreachable!("made a directory above")
+            }
         }
     })
 }

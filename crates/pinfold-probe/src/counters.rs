@@ -203,7 +203,7 @@ pub struct Counters {
     pub duration_ns: u64,
     /// True if threads were still being created in each attempt to open the counters: some of them
     /// may be missing in some of the counts.
-    pub restless: bool,
+    pub threads_kept_changing: bool,
     /// The counters of each role, by ascending role.
     pub roles: Vec<RoleCounters>,
 }
@@ -362,7 +362,7 @@ impl Counting {
                 outcomes: outcomes.collect(),
             });
         }
-        Ok(Counters { duration_ns, restless: self.restless, roles })
+        Ok(Counters { duration_ns, threads_kept_changing: self.restless, roles })
     }
 }
 
@@ -433,7 +433,7 @@ impl Counters {
         if let Some(why) = &counted.instead_of {
             flags.push(format!("stands in: {why}"));
         }
-        if self.restless {
+        if self.threads_kept_changing {
             flags.push("births-while-opened".to_owned());
         }
         if role.ended > 0 && !matches!(counted.source, Source::Perf | Source::PerfExistingThreads) {

@@ -77,16 +77,16 @@ pub struct LongestWait {
     /// Migrations during the wait.
     pub moves: u64,
     /// The part of the wait on that CPU (ns).
-    pub here_ns: u64,
+    pub wait_on_cpu_ns: u64,
     /// Tasks that ran on that CPU during that part, the longest first. Only the last sixteen time
     /// slices are recorded.
-    pub tenants: Vec<RunningTask>,
+    pub tasks_on_cpu: Vec<RunningTask>,
 }
 
 impl LongestWait {
     /// The task that ran there longest.
     pub fn culprit(&self) -> Option<&RunningTask> {
-        self.tenants.first()
+        self.tasks_on_cpu.first()
     }
 }
 
@@ -109,7 +109,12 @@ impl fmt::Display for LongestWait {
             None => write!(f, "; the task that ran is unknown"),
         }?;
         if self.moves > 0 {
-            write!(f, "; it moved {} times, {:.3} ms were here", self.moves, ms(self.here_ns))?;
+            write!(
+                f,
+                "; it moved {} times, {:.3} ms were here",
+                self.moves,
+                ms(self.wait_on_cpu_ns)
+            )?;
         }
         Ok(())
     }
@@ -337,7 +342,7 @@ fn of_reading(
         &mut lost,
     );
     report(
-        reading.unborn,
+        reading.lost_new_threads,
         "threads created during the measurement that exceeded the table size",
         &mut lost,
     );
@@ -383,10 +388,10 @@ fn unseen(reading: &SchedReading) -> u64 {
 
 /// The role of a thread; `None` for the threads of a machine's child processes.
 fn owner(watched: &TracedThreads, account: &SchedAccount, owners: &[Option<Role>]) -> Option<Role> {
-    if let (None, Some(role)) = (account.maker, watched.role(account.tid)) {
+    if let (None, Some(role)) = (account.creator, watched.role(account.tid)) {
         return Some(role.clone());
     }
-    let Some((maker, makers_process)) = account.maker else {
+    let Some((maker, makers_process)) = account.creator else {
         return Some(Role::Emulator); // Added as a thread of a machine without a role.
     };
     if owners.get(maker)?.as_ref()? == &Role::Task {
@@ -398,7 +403,7 @@ fn owner(watched: &TracedThreads, account: &SchedAccount, owners: &[Option<Role>
 
 fn join(role: &mut RoleLatency, waits: &mut Waits, account: &SchedAccount, began_ns: u64) {
     role.threads = role.threads.saturating_add(1);
-    role.born = role.born.saturating_add(u32::from(account.maker.is_some()));
+    role.born = role.born.saturating_add(u32::from(account.creator.is_some()));
     role.ended = role.ended.saturating_add(u32::from(account.has_ended));
     role.count += account.count;
     role.sum_ns += account.sum_ns;
@@ -463,8 +468,8 @@ fn worst_of(tid: Tid, worst: &WorstWait, began_ns: u64) -> LongestWait {
         at_ns: worst.until_ns.saturating_sub(began_ns),
         pu: worst.pu,
         moves: worst.moves,
-        here_ns: worst.until_ns.saturating_sub(worst.arrived_ns),
-        tenants,
+        wait_on_cpu_ns: worst.until_ns.saturating_sub(worst.arrived_ns),
+        tasks_on_cpu: tenants,
     }
 }
 
@@ -473,7 +478,7 @@ impl SchedLatency {
     pub fn name_machines(&mut self, machine: &dyn Fn(Tid) -> Option<String>) {
         for waits in self.roles.iter_mut().filter_map(|role| role.waits.as_mut()) {
             waits.instead.iter_mut().for_each(|one| one.machine = machine(one.tid));
-            let tenants = waits.worst.iter_mut().flat_map(|worst| &mut worst.tenants);
+            let tenants = waits.worst.iter_mut().flat_map(|worst| &mut worst.tasks_on_cpu);
             tenants.for_each(|one| one.machine = machine(one.tid));
         }
     }

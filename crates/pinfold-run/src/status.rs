@@ -51,7 +51,7 @@ impl ActivePlacement {
     pub fn page_tables(&self) -> Option<(String, Option<Finding>)> {
         let tables = self.tables.as_ref().filter(|tables| tables.has_choice())?;
         let memory = self.plan.vnodes.first().and_then(|vnode| vnode.memory.as_ref());
-        let far = memory.and_then(|memory| tables.far(&memory.nodes));
+        let far = memory.and_then(|memory| tables.remote_tables_warning(&memory.nodes));
         Some((tables.to_string(), far))
     }
 

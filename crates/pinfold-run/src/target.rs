@@ -27,7 +27,7 @@ pub fn visibility_note() -> &'static str {
 
 /// The machine that was found, as a target for a plan.
 pub fn to_target(found: &DiscoveredVm) -> Target {
-    Target { roll: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
+    Target { known_threads: found.roll.clone(), ..Target::new(found.pid, found.tasks()) }
 }
 
 /// Reports a machine of all that run as not checked, unless it has ended meanwhile.

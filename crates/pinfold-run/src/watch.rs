@@ -109,7 +109,7 @@ pub fn watch(
         host: &host,
         around: OtherOwners { journals: &journals, ignores_claims: options.ignores_claims },
         supervision: Supervision { journals: &journals, program },
-        tellers: Subscribers { sockets: options.sockets },
+        subscribers: Subscribers { sockets: options.sockets },
         only: options.only,
         on_drift: options.on_drift,
         on_event,
@@ -188,7 +188,7 @@ struct WatcherState<'a> {
     host: &'a LiveHost,
     around: OtherOwners<'a, 'a>,
     supervision: Supervision<'a, 'a>,
-    tellers: Subscribers<'a>,
+    subscribers: Subscribers<'a>,
     // The only placement or machine to watch.
     only: Option<&'a str>,
     on_drift: OnDrift,
@@ -373,7 +373,7 @@ impl WatcherState<'_> {
             pinfold_plan::schema::from_json(&header.plan).map_err(|e| e.to_string())?;
         let pid = header.vm.tid;
         let threads = self
-            .tellers
+            .subscribers
             .roles(self.host, pid)
             .unwrap_or_else(|_| threads_by_journal(&plan, record));
         let target = Target { kept: kept_since(&plan, record), ..Target::new(pid, threads) };
@@ -409,20 +409,20 @@ impl WatcherState<'_> {
         for (id, placement) in &mut self.placements {
             placement.may_wait = may_wait;
             let before = placement.looks;
-            let (fate, events) = match placement.look(self.host, self.around, id, &mut self.tellers)
-            {
-                Ok(answer) => {
-                    placement.trouble = None;
-                    answer
-                }
-                // The same error is reported once; it may be temporary.
-                Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
-                Err(why) => {
-                    placement.trouble = Some(why.clone());
-                    let finding = Finding::warning("watch", why);
-                    (PlacementAction::Watched, vec![WatchEvent::Finding(finding)])
-                }
-            };
+            let (fate, events) =
+                match placement.look(self.host, self.around, id, &mut self.subscribers) {
+                    Ok(answer) => {
+                        placement.trouble = None;
+                        answer
+                    }
+                    // The same error is reported once; it may be temporary.
+                    Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
+                    Err(why) => {
+                        placement.trouble = Some(why.clone());
+                        let finding = Finding::warning("watch", why);
+                        (PlacementAction::Watched, vec![WatchEvent::Finding(finding)])
+                    }
+                };
             self.is_changed |= placement.looks != before;
             for event in &events {
                 placement.count(event);

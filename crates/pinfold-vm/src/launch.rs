@@ -143,7 +143,7 @@ pub struct RunningVm {
     child: Child,
     /// Dropped after the child.
     grandchild: Grandchild,
-    chatter: StderrReader,
+    stderr_reader: StderrReader,
     socket: Socket,
     user_stopped: bool,
 }
@@ -210,7 +210,16 @@ pub fn start_stopped(
         task: (found.pid != child.pid()).then(|| task_of(found.pid)).transpose()?.flatten(),
     };
     let user_stopped = start.leaves_stopped;
-    Ok(RunningVm { monitor, found, version, child, grandchild, chatter, socket, user_stopped })
+    Ok(RunningVm {
+        monitor,
+        found,
+        version,
+        child,
+        grandchild,
+        stderr_reader: chatter,
+        socket,
+        user_stopped,
+    })
 }
 
 /// The error for a program that could not be started.
@@ -378,7 +387,7 @@ impl RunningVm {
 
     /// The last 64 KiB of the hypervisor's standard error output.
     pub fn error_output(&self) -> String {
-        self.chatter.text()
+        self.stderr_reader.text()
     }
 
     /// Lets the hypervisor continue without Pinfold. Its socket is not removed. Only for a virtual

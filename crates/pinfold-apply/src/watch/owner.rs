@@ -118,7 +118,7 @@ impl Watcher {
         if (mask.is_none() && !was_there) || is_left {
             return Ok(false);
         }
-        let born = self.born.get(&task.tid);
+        let born = self.first_seen_ns.get(&task.tid);
         let is_new = born.is_some_and(|at| self.looked_at.abs_diff(*at) < NEW_NS);
         if is_new && original(record, step).is_some_and(|first| first == found) {
             return Ok(false);

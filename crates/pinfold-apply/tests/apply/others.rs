@@ -322,7 +322,7 @@ fn a_thread_that_was_born_since_the_roll_is_placed() {
     let tids: Vec<Tid> = listed.iter().map(|name| Tid(name.parse().unwrap())).collect();
     let thread_set = ThreadSet::read(&case.host, Tid(500)).unwrap();
     assert_eq!(thread_set.threads(), tids.len());
-    case.target.roll = Some(ThreadList { thread_set, tids });
+    case.target.known_threads = Some(ThreadList { thread_set, tids });
     assert!(case.host.clone_thread(Tid(501), Tid(510)));
     bench.apply(&case).unwrap();
     assert_eq!(case.host.affinity(Tid(510)).unwrap(), case.host.affinity(Tid(500)).unwrap());

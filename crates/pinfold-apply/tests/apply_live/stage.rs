@@ -47,7 +47,7 @@ pub fn target(host: &LiveHost, machine: Tid, load: Tid) -> Target {
         own: vec![task_id(load, host)],
         kept: Vec::new(),
         started_on: None,
-        roll: None,
+        known_threads: None,
         left: std::collections::BTreeSet::new(),
         pins: Vec::new(),
     }

@@ -118,7 +118,7 @@ fn target(host: &SimHost) -> Target {
         own: [600, 610].into_iter().filter_map(|tid| Some(host.task(Tid(tid))?.id())).collect(),
         kept: Vec::new(),
         started_on: None,
-        roll: None,
+        known_threads: None,
         left: BTreeSet::new(),
         pins: Vec::new(),
     }

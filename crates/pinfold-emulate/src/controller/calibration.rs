@@ -269,7 +269,7 @@ impl VnodeController<'_> {
     /// Measures costs again where that is due.
     pub(super) fn renew(&mut self, now_ns: u64) -> Result<(), SpeedError> {
         for one in &mut self.running {
-            let Some(renewal) = &mut one.renewal else { continue };
+            let Some(renewal) = &mut one.recalibration else { continue };
             let turns = one.emulation.taken_shares();
             let taken = TakenCores { entries: &one.entries, turns: &turns };
             let costs = renewal.turn(self.host, self.spawner, taken, now_ns);

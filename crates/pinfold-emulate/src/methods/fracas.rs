@@ -83,7 +83,7 @@ pub(super) struct Fracas<'h> {
     clock: &'h dyn Clock,
     spawner: &'h dyn HelperSpawner,
     parts: Vec<Pair>,
-    dealer: ThreadBalancer,
+    thread_balancer: ThreadBalancer,
     is_over: bool,
     slices: String,
     // How the last restarted burner ended, and the number of restarts.
@@ -146,7 +146,7 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Fracas<'h>, S
         clock: context.clock,
         spawner: context.spawner,
         parts,
-        dealer: ThreadBalancer::new(context.cgroup, context.node.period()),
+        thread_balancer: ThreadBalancer::new(context.cgroup, context.node.period()),
         is_over: false,
         slices: slices(context.host)?,
         lost: None,
@@ -278,7 +278,7 @@ impl Emulation for Fracas<'_> {
                 self.lost = Some((how, before + count));
             }
         }
-        self.dealer.look(self.host, self.clock, now_ns)
+        self.thread_balancer.look(self.host, self.clock, now_ns)
     }
 
     /// Empty: the burned time does not show how much the vnode wanted.
@@ -298,7 +298,7 @@ impl Emulation for Fracas<'_> {
             })
             .collect();
         notes.push(self.slices.clone());
-        notes.push(format!("{} threads were distributed", self.dealer.moved));
+        notes.push(format!("{} threads were distributed", self.thread_balancer.moved));
         if let Some((how, count)) = &self.lost {
             notes.push(format!(
                 "{} restarted, the last because of {how}",
@@ -315,7 +315,7 @@ impl Emulation for Fracas<'_> {
         if std::mem::replace(&mut self.is_over, true) {
             return Ok(());
         }
-        self.dealer.gather(self.host)
+        self.thread_balancer.gather(self.host)
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Gov<'h> {
     period_ns: u64,
     freezer: Option<Freezer>,
     sentinel: Option<Box<dyn Watchdog>>,
-    lanes: Vec<FreqSchedule>,
+    schedules: Vec<FreqSchedule>,
     is_over: bool,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Gov<'h>, Spee
         period_ns: context.node.period(),
         freezer,
         sentinel: None,
-        lanes,
+        schedules: lanes,
         is_over: false,
     })
 }
@@ -106,7 +106,7 @@ impl Gov<'_> {
         speeds: &[(PuId, Speed)],
     ) -> Result<Vec<Option<(FrequencyPair, Speed)>>, SpeedError> {
         let mut mixes = Vec::new();
-        for lane in &self.lanes {
+        for lane in &self.schedules {
             let mut mine = speeds.iter().filter(|(pu, _)| lane.pus.contains(*pu));
             let Some((_, speed)) = mine.next() else {
                 mixes.push(None);
@@ -170,21 +170,21 @@ impl Gov<'_> {
 
     /// Switches the frequency domains that are due.
     fn switch(&mut self, now_ns: u64) -> Result<(), SpeedError> {
-        for at in 0..self.lanes.len() {
-            if now_ns < self.lanes[at].until_ns {
+        for at in 0..self.schedules.len() {
+            if now_ns < self.schedules[at].until_ns {
                 continue;
             }
-            let Some(phase) = self.lanes[at].next(now_ns, self.period_ns) else { continue };
+            let Some(phase) = self.schedules[at].next(now_ns, self.period_ns) else { continue };
             match phase {
                 Some(level) => {
-                    if let Some(domain) = &self.lanes[at].domain {
+                    if let Some(domain) = &self.schedules[at].domain {
                         domain.set(self.host, level.khz)?;
                     }
                     self.freeze(false)?;
                 }
                 None => self.freeze(true)?,
             }
-            self.lanes[at].enter(self.clock.now_ns(), phase);
+            self.schedules[at].enter(self.clock.now_ns(), phase);
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Emulation for Gov<'_> {
             let files = vec![freezer.thaw()];
             self.sentinel = Some(self.spawner.spawn_watchdog(Cleanup::Thaw { files })?);
         }
-        for (lane, mix) in self.lanes.iter_mut().zip(mixes) {
+        for (lane, mix) in self.schedules.iter_mut().zip(mixes) {
             if let Some((mix, speed)) = mix {
                 lane.set(mix, speed);
             }
@@ -222,7 +222,7 @@ impl Emulation for Gov<'_> {
             sentinel.beat()?;
         }
         self.switch(now_ns)?;
-        let next = self.lanes.iter().map(|lane| lane.until_ns).min().unwrap_or(u64::MAX);
+        let next = self.schedules.iter().map(|lane| lane.until_ns).min().unwrap_or(u64::MAX);
         let is_soon = next <= now_ns.saturating_add(SOON_NS);
         Ok(if is_soon { next } else { now_ns.saturating_add(HEARTBEAT_NS) })
     }
@@ -231,7 +231,7 @@ impl Emulation for Gov<'_> {
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
         let now_ns = self.clock.now_ns();
         let mut accounts = Vec::new();
-        for lane in &self.lanes {
+        for lane in &self.schedules {
             let (wanted_ns, taken_ns) = lane.account(now_ns);
             accounts.extend(lane.pus.iter().map(|pu| CoreAccount {
                 pu,
@@ -245,12 +245,12 @@ impl Emulation for Gov<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.lanes.iter().filter_map(FreqSchedule::note).collect();
-        notes.extend(self.lanes.iter().filter_map(|lane| lane.domain.as_ref()?.note()));
-        if self.lanes.iter().all(|lane| lane.domain.is_none()) {
+        let mut notes: Vec<String> = self.schedules.iter().filter_map(FreqSchedule::note).collect();
+        notes.extend(self.schedules.iter().filter_map(|lane| lane.domain.as_ref()?.note()));
+        if self.schedules.iter().all(|lane| lane.domain.is_none()) {
             notes.push("this host has no cpufreq: the freezer alone slows the vnode".to_owned());
         }
-        for lane in &self.lanes {
+        for lane in &self.schedules {
             let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
             if let Some(others) = others.filter(|others| !others.is_empty()) {
                 notes.push(format!("CPUs {others} have this frequency too"));
@@ -269,7 +269,7 @@ impl Emulation for Gov<'_> {
             return Ok(());
         }
         let mut failed = self.freeze(false).err();
-        for lane in &self.lanes {
+        for lane in &self.schedules {
             if let Some(domain) = &lane.domain {
                 failed = failed.or(domain.set_full(self.host).err().map(SpeedError::from));
             }

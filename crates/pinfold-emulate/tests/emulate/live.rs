@@ -381,7 +381,7 @@ fn inject_burns_while_it_lives() {
         SystemClock.sleep_until(nodes.turn(now).expect("a turn"));
         let status = nodes.status().expect("a status");
         assert_eq!(status[0].cores.len(), 2);
-        got = status[0].cores.iter().filter_map(|core| core.got_millionths).collect();
+        got = status[0].cores.iter().filter_map(|core| core.achieved_millionths).collect();
     }
     drop(nodes);
     wait("the end of the burners", || burners() == 0);

@@ -111,7 +111,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
     hog.unwrap().join().unwrap();
     let Some(open) = open else { return };
     let reading = open.close(&host).unwrap();
-    assert_eq!((reading.unborn, reading.nameless), (0, 0));
+    assert_eq!((reading.lost_new_threads, reading.nameless), (0, 0));
     let [account, born] = &reading.accounts[..] else { panic!("{reading:?}") };
     assert_eq!(account.tid, victim_tid);
     assert!(account.has_ended && born.has_ended);
@@ -122,7 +122,7 @@ fn a_thread_next_to_another_on_one_pu_waits_and_the_other_is_named() {
     let hog = account.runners.iter().find(|runner| runner.name == "the-hog").unwrap();
     assert_eq!(hog.tid, hog_tid);
     assert!(hog.count > 0 && hog.ns > 0);
-    assert_eq!(born.maker, Some((0, crate::process::own_pid())));
+    assert_eq!(born.creator, Some((0, crate::process::own_pid())));
     assert_eq!(born.process, Some(crate::process::own_pid()));
     assert!(born.count >= 2, "{born:?}");
     let worst = account.worst.as_ref().unwrap();

@@ -102,7 +102,7 @@ impl SnapshotHost {
             (_, Some(target)) => Node::Link(unescape_line(target)?),
             ("file", None) => Node::File(Vec::new()),
             ("dir", None) => Node::Directory(Directory::new()),
-            (_, None) => Node::Bare,
+            (_, None) => Node::ExistsOnly,
         };
         directory_at(&mut self.root, parents).insert(last.clone(), node);
         Ok((kind == "file").then_some(OpenFile { names, content: Vec::new() }))
@@ -161,7 +161,7 @@ fn write_directory(directory: &Directory, above: &str, text: &mut String) {
             Node::Link(target) => {
                 text.push_str(&format!("link {shown} -> {}\n", escape_line(target)));
             }
-            Node::Bare => text.push_str(&format!("bare {shown}\n")),
+            Node::ExistsOnly => text.push_str(&format!("bare {shown}\n")),
             Node::File(content) => {
                 text.push_str(&format!("file {shown}\n"));
                 write_content(content, text);

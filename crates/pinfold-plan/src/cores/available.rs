@@ -175,7 +175,7 @@ pub(crate) struct AvailableCpus<'a> {
     /// The usable cores in hwloc's order.
     pub cores: Vec<AvailableCore>,
     /// CPUs that the request avoids although they are not available anyway.
-    pub avoided_in_vain: CpuSet,
+    pub already_unavailable: CpuSet,
     pub parts: Parts<'a>,
     /// The CPUs of the cores to which vCPUs and tasks are pinned by hand.
     by_hand: CpuSet,
@@ -259,7 +259,7 @@ impl<'a> AvailableCpus<'a> {
             hostable,
             free,
             cores,
-            avoided_in_vain: request.avoid.difference(&online),
+            already_unavailable: request.avoid.difference(&online),
             parts,
             by_hand: cores_of(topology, &request_check::pinned_cpus(request)),
             index,

@@ -114,13 +114,13 @@ impl<'a> PlanBuilder<'a> {
             later: Vec::new(),
             by_hand: ManualPins::default(),
         };
-        if !available.avoided_in_vain.is_empty() {
+        if !available.already_unavailable.is_empty() {
             builder.finding(Finding::note(
                 "avoid",
                 format!(
                     "{} in the list of avoided CPUs {} not online on this host",
-                    pus_text(&available.avoided_in_vain),
-                    verb(&available.avoided_in_vain, "is", "are")
+                    pus_text(&available.already_unavailable),
+                    verb(&available.already_unavailable, "is", "are")
                 ),
             ));
         }

@@ -33,10 +33,10 @@ struct Rank {
     /// 0 in an L3 of the machine, 1 on a node, 2 in a package, 3 elsewhere.
     distance: u8,
     /// 0 next to a vCPU of the same machine, 1 on a free core, 2 next to others.
-    company: u8,
+    core_sharing_rank: u8,
     /// Threads of other machines may run there too.
     shortens_a_mask: bool,
-    logical: u32,
+    logical_index: u32,
 }
 
 impl Occupancy<'_> {
@@ -87,9 +87,9 @@ impl Occupancy<'_> {
                 boots: Some(pu.core) == boot,
                 breaks_core: keeps_cores && unit == Unit::Cpu && is_whole,
                 distance: near.distance(pu),
-                company: if has_own { 0 } else { 1 + u8::from(!is_whole) },
+                core_sharing_rank: if has_own { 0 } else { 1 + u8::from(!is_whole) },
                 shortens_a_mask: helpers.contains(pu.os),
-                logical: pu.logical.0,
+                logical_index: pu.logical.0,
             };
             Some((rank, pu))
         });

@@ -65,7 +65,7 @@ pub(super) struct Occupancy<'a> {
     /// True if a vCPU may be without a CPU of its own.
     may_be_degraded: bool,
     /// What was replaced, oldest first.
-    formers: Vec<UndoEntry>,
+    undo_entries: Vec<UndoEntry>,
     /// The plan with another number of threads than before.
     resized: Option<usize>,
     /// The thread that was not placed before.
@@ -87,7 +87,7 @@ impl<'a> Occupancy<'a> {
             kept: CpuSet::new(),
             exclusive: CpuSet::new(),
             may_be_degraded: false,
-            formers: Vec::new(),
+            undo_entries: Vec::new(),
             resized: None,
             added: None,
         };
@@ -509,7 +509,7 @@ impl<'a> Occupancy<'a> {
     pub fn set_pus(&mut self, place: Place, pus: CpuSet) {
         let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
         let former = std::mem::replace(&mut thread.pus, pus);
-        self.formers.push(UndoEntry::Thread(place, former, None));
+        self.undo_entries.push(UndoEntry::Thread(place, former, None));
     }
 
     /// Gives a thread other CPUs, with the reason.
@@ -517,26 +517,26 @@ impl<'a> Occupancy<'a> {
         let thread = &mut self.plans[place.plan].vnodes[place.vnode].threads[place.thread];
         let former = std::mem::replace(&mut thread.pus, pus);
         let reason = std::mem::replace(&mut thread.reason, reason);
-        self.formers.push(UndoEntry::Thread(place, former, Some(reason)));
+        self.undo_entries.push(UndoEntry::Thread(place, former, Some(reason)));
     }
 
     /// A plan whose exclusive or housekeeping CPUs change.
     fn plan_mut(&mut self, position: usize) -> &mut Plan {
         let plan = &mut self.plans[position];
         let former = UndoEntry::Plan(position, plan.exclusive.clone(), plan.housekeeping.clone());
-        self.formers.push(former);
+        self.undo_entries.push(former);
         plan
     }
 
     /// The present state.
     pub fn mark(&self) -> Mark {
         let (kept, exclusive) = (self.kept.clone(), self.exclusive.clone());
-        Mark { changes: self.formers.len(), kept, exclusive }
+        Mark { changes: self.undo_entries.len(), kept, exclusive }
     }
 
     /// Undoes all changes of CPUs since a mark.
     pub fn restore(&mut self, mark: &Mark) {
-        for former in self.formers.drain(mark.changes..).rev() {
+        for former in self.undo_entries.drain(mark.changes..).rev() {
             match former {
                 UndoEntry::Thread(place, pus, reason) => {
                     let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
@@ -580,7 +580,7 @@ impl<'a> Occupancy<'a> {
         let mut changed: BTreeSet<usize> = self.resized.into_iter().collect();
         // A narrower mask is on cores that the plan has recorded already.
         let mut has_new_cpus = changed.clone();
-        for former in std::mem::take(&mut self.formers) {
+        for former in std::mem::take(&mut self.undo_entries) {
             match former {
                 UndoEntry::Plan(position, ..) => {
                     changed.insert(position);

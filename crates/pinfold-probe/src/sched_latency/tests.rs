@@ -31,7 +31,7 @@ fn account(tid: u32, waits: &[u64]) -> SchedAccount {
     SchedAccount {
         tid: Tid(tid),
         process: Some(Tid(7)),
-        maker: None,
+        creator: None,
         has_ended: false,
         count: waits.len() as u64,
         sum_ns: waits.iter().sum(),
@@ -59,7 +59,14 @@ fn slice(name: &str, tid: u32, from_ns: u64, until_ns: u64) -> Slice {
 }
 
 fn reading(accounts: Vec<SchedAccount>) -> SchedReading {
-    SchedReading { began_ns: 100, ended_ns: 10_100, accounts, unborn: 0, nameless: 0, missed: 0 }
+    SchedReading {
+        began_ns: 100,
+        ended_ns: 10_100,
+        accounts,
+        lost_new_threads: 0,
+        nameless: 0,
+        missed: 0,
+    }
 }
 
 fn new_watched() -> TracedThreads {
@@ -83,7 +90,7 @@ fn the_culprit_is_who_ran_longest_while_the_thread_waited_there() {
         ],
     };
     let worst = worst_of(Tid(8), &worst, 100);
-    assert_eq!(worst.tenants, [tenant("hog", 2, 300), tenant("other", 3, 200)]);
+    assert_eq!(worst.tasks_on_cpu, [tenant("hog", 2, 300), tenant("other", 3, 200)]);
     assert_eq!(
         worst.to_string(),
         "0.001 ms of thread 8 on CPU 3, 0.002 ms after the start; hog (2) ran 0.000 ms; \
@@ -98,7 +105,7 @@ fn tenant(name: &str, tid: u32, ns: u64) -> RunningTask {
 #[test]
 fn threads_are_joined_by_role_and_children_are_strangers() {
     let born = |tid, maker, process| SchedAccount {
-        maker: Some((maker, Tid(7))),
+        creator: Some((maker, Tid(7))),
         process: Some(Tid(process)),
         ..account(tid, &[5])
     };
@@ -132,7 +139,7 @@ fn what_a_group_s_tasks_make_is_of_the_group() {
     let host = machine(&[(7, "0 0 0")]);
     let watched = TracedThreads::read(&host, &[(task(7), Role::Task)]).unwrap();
     let child =
-        SchedAccount { maker: Some((0, Tid(7))), process: Some(Tid(10)), ..account(10, &[5]) };
+        SchedAccount { creator: Some((0, Tid(7))), process: Some(Tid(10)), ..account(10, &[5]) };
     let found = of_reading(&watched, &reading(vec![account(7, &[1]), child]), &[]);
     assert_eq!((found.roles[0].threads, found.roles[0].born), (2, 1));
     assert_eq!(found.lost, [""; 0]);

@@ -132,7 +132,7 @@ pub fn run_slow(
 /// Reports the speed of each core on which the command ran in its last second.
 fn report_speeds(node: &NodeStatus) {
     for core in &node.cores {
-        let Some(achieved) = core.got_millionths else { continue };
+        let Some(achieved) = core.achieved_millionths else { continue };
         let wall = core
             .wall_millionths
             .map_or_else(String::new, |wall| format!(", {} by wall clock", percent(wall)));

@@ -76,7 +76,7 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
                     json!({
                         "pu": core.pu.0,
                         "asked": share(core.asked.millionths()),
-                        "got": core.got_millionths.map(share),
+                        "got": core.achieved_millionths.map(share),
                         "got_by_wall_clock": core.wall_millionths.map(share),
                         "cost_known": core.cost_known,
                         "idle": core.is_idle,

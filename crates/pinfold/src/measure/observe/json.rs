@@ -32,7 +32,7 @@ pub fn counters(found: &Counters) -> Value {
             json!({ "quantity": quantity.name(), "because": why, "roles": roles })
         })
         .collect();
-    json!({ "absent": absent, "restless": found.restless })
+    json!({ "absent": absent, "restless": found.threads_kept_changing })
 }
 
 /// The result of `locks` as JSON.

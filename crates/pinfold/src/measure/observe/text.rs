@@ -161,7 +161,7 @@ pub fn counters(found: &Counters) -> String {
         let name = quantity.name();
         text.push_str(&format!("{name}: from {}, because perf: {why}\n", source.name()));
     }
-    if found.restless {
+    if found.threads_kept_changing {
         text.push_str("threads were created while the counters were opened: some may be missing\n");
     }
     text
