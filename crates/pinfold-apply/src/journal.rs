@@ -109,7 +109,7 @@ pub fn stale_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::OfMachine.void(host)
 }
 
-/// Removes the marks that [`void_marks`] returns, and returns their paths.
+/// Removes the marks that [`stale_marks`] returns, and returns their paths.
 pub fn remove_void_marks(host: &dyn Host) -> Result<Vec<String>, JournalError> {
     Marks::OfMachine.remove_void(host)
 }
