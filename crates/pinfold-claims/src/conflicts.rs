@@ -21,12 +21,86 @@ pub struct Conflict<'c> {
     pub second: &'c Owner,
 }
 
-impl Conflict<'_> {
-    /// The finding about it.
+/// CPUs that the same owners use although at least one of them should have them alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedCpus {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// The owners, as text.
+    pub users: Vec<String>,
+    /// What the user can do.
+    hint: &'static str,
+}
+
+impl SharedCpus {
+    /// The warning about them, with all users.
     #[must_use]
     pub fn finding(&self) -> Finding {
-        used_twice(&self.cpus, &self.first.to_string(), self.second)
+        let by: Vec<String> = self.users.iter().map(|user| format!("by {user}")).collect();
+        let (last, others) = by.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
+        let text = format!(
+            "{} used {} and {last}, and at least one of them should have {} alone",
+            with_verb(&self.cpus),
+            others.join(", "),
+            if self.cpus.len() == 1 { "it" } else { "them" }
+        );
+        Finding::warning(USED_TWICE, text).with_hint(self.hint)
     }
+}
+
+/// The parts of the CPUs of some owners, each with its owners.
+fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
+    let mut parts: Vec<(CpuSet, Vec<&Owner>)> = Vec::new();
+    for (owner, mut rest) in users {
+        let mut next = Vec::new();
+        for (part, owners) in parts {
+            let both = part.intersection(&rest);
+            rest = rest.difference(&both);
+            let alone = part.difference(&both);
+            if !both.is_empty() {
+                next.push((both, [owners.as_slice(), &[owner]].concat()));
+            }
+            if !alone.is_empty() {
+                next.push((alone, owners));
+            }
+        }
+        if !rest.is_empty() {
+            next.push((rest, vec![owner]));
+        }
+        parts = next;
+    }
+    parts
+}
+
+fn hint(owners: &[&Owner]) -> &'static str {
+    if owners.last().is_some_and(|owner| owner.journal.is_some()) {
+        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
+    } else {
+        "give one of them other CPUs; `pinfold claims` shows where they are set"
+    }
+}
+
+/// The warnings about conflicts: one for each set of CPUs, with all its users.
+#[must_use]
+pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
+    let mut users: Vec<(&Owner, CpuSet)> = Vec::new();
+    let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
+    for Conflict { cpus, first, second } in conflicts {
+        for owner in [*first, *second] {
+            let place = *places.entry(owner_key(owner)).or_insert_with(|| {
+                users.push((owner, CpuSet::new()));
+                users.len() - 1
+            });
+            users[place].1.add(cpus);
+        }
+    }
+    let mut parts = by_users(users);
+    parts.sort_by_key(|(cpus, _)| cpus.first());
+    let findings = parts.into_iter().map(|(cpus, owners)| {
+        let users = owners.iter().map(ToString::to_string).collect();
+        SharedCpus { cpus, users, hint: hint(&owners) }.finding()
+    });
+    findings.collect()
 }
 
 impl Claims {
@@ -135,10 +209,42 @@ impl Claims {
         findings.collect()
     }
 
-    /// A warning for each owner that shares a CPU with the machine `name` under `plan` although one
-    /// of the two keeps it exclusively; a note for an owner that does not run.
+    /// A warning for each set of CPUs that the machine `name` shares under `plan` with the same
+    /// owners although one of them keeps it exclusively; a note for an owner that does not run.
     #[must_use]
     pub fn conflicts(&self, name: &str, plan: &Plan) -> Vec<Finding> {
+        let shared = self.shared_cpus(name, plan).into_iter().map(|shared| shared.finding());
+        shared.chain(self.reserved_cpus(plan)).collect()
+    }
+
+    /// The CPUs that the machine `name` shares under `plan` with owners that run, although one of
+    /// them keeps them exclusively.
+    #[must_use]
+    pub fn shared_cpus(&self, name: &str, plan: &Plan) -> Vec<SharedCpus> {
+        let users = self.users_of(plan).into_iter().filter(|(claim, _)| claim.active);
+        let parts = by_users(users.map(|(claim, cpus)| (&claim.owner, cpus)).collect());
+        let shared = parts.into_iter().map(|(cpus, owners)| {
+            let others = owners.iter().map(ToString::to_string);
+            let users = std::iter::once(name.to_owned()).chain(others).collect();
+            SharedCpus { cpus, users, hint: hint(&owners) }
+        });
+        shared.collect()
+    }
+
+    /// A note for each owner that does not run and has CPUs of `plan`.
+    #[must_use]
+    pub fn reserved_cpus(&self, plan: &Plan) -> Vec<Finding> {
+        let users = self.users_of(plan).into_iter().filter(|(claim, _)| !claim.active);
+        let findings = users.map(|(claim, cpus)| {
+            let Claim { owner, source, .. } = claim;
+            let text = format!("{} reserved for {owner}, which is not running", with_verb(&cpus));
+            Finding::note("claims", format!("{text}: {source}"))
+        });
+        findings.collect()
+    }
+
+    /// The claims of other owners with the CPUs of a plan that are used twice by them.
+    fn users_of(&self, plan: &Plan) -> Vec<(&Claim, CpuSet)> {
         let own = OwnCpus::from_plan(plan);
         let exclusive = own.isolated.union(&own.dedicated);
         let used = exclusive.union(&own.shared);
@@ -172,17 +278,7 @@ impl Claims {
             twice[place].1.add(&cpus);
         }
         twice.retain(|(_, cpus)| !cpus.is_empty());
-        let findings = twice.into_iter().map(|(claim, cpus)| {
-            if claim.active {
-                used_twice(&cpus, name, &claim.owner)
-            } else {
-                let Claim { owner, source, .. } = claim;
-                let text =
-                    format!("{} reserved for {owner}, which is not running", with_verb(&cpus));
-                Finding::note("claims", format!("{text}: {source}"))
-            }
-        });
-        findings.collect()
+        twice
     }
 }
 
@@ -223,20 +319,6 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
 /// True if an owner takes its CPUs from a pool. The kernel keeps all others out of a partition.
 fn is_member(owner: &Claim, pool: &Claim) -> bool {
     pool.owner.kind.sort == OwnerCategory::Partition || owner.owner.manager == Some(pool.owner.kind)
-}
-
-fn used_twice(cpus: &CpuSet, name: &str, owner: &Owner) -> Finding {
-    let text = format!(
-        "{} used by {name} and by {owner}, and at least one of them should have {} alone",
-        with_verb(cpus),
-        if cpus.len() == 1 { "it" } else { "them" }
-    );
-    let hint = if owner.journal.is_some() {
-        "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
-    } else {
-        "give one of them other CPUs; `pinfold claims` shows where they are set"
-    };
-    Finding::warning(USED_TWICE, text).with_hint(hint)
 }
 
 fn is_floating(role: &Role, cpus: &CpuSet) -> bool {

@@ -7,7 +7,7 @@ use pinfold_model::{CpuSet, PuId, Topology, escape, fold};
 
 use crate::claim::{Claim, Exclusivity, Owner};
 use crate::claim_set::{ByCpu, Claims, CpuUsage};
-use crate::conflicts::Conflict;
+use crate::conflicts::{self, Conflict};
 
 /// Maximum number of owners that the short text names.
 const MOST_OWNERS: usize = 4;
@@ -33,8 +33,8 @@ pub fn claims(claims: &Claims, topology: &Topology, columns: Option<usize>) -> S
         lines.push("\nowners".to_owned());
         lines.extend(owners.iter().map(|text| fold_text("  ", text, columns)));
     }
-    let findings = page.conflicts.iter().map(Conflict::finding);
-    let findings: Vec<_> = findings.chain(claims.findings().iter().cloned()).collect();
+    let mut findings = conflicts::findings(&page.conflicts);
+    findings.extend(claims.findings().iter().cloned());
     if !findings.is_empty() {
         lines.push(String::new());
         lines.extend(findings.iter().map(|finding| fold_text("", &finding.to_string(), columns)));

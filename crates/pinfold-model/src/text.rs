@@ -34,6 +34,11 @@ pub fn pus_text(pus: &CpuSet) -> String {
     }
 }
 
+/// `CPU 3` or `CPUs 1-3`, for places without an article.
+pub fn cpus_text(cpus: &CpuSet) -> String {
+    format!("{} {cpus}", select_verb(cpus.len(), "CPU", "CPUs"))
+}
+
 /// Splits a text into words for lines of `columns` columns; a list of CPUs that is longer than a
 /// line is split after its commas.
 pub fn break_words(text: &str, columns: usize) -> impl Iterator<Item = &str> {

@@ -82,8 +82,13 @@ impl ActivePlacement {
 
     /// True if another placement uses a CPU that one of the two keeps exclusively.
     pub fn shares_a_cpu(&self) -> bool {
+        self.used_twice().next().is_some()
+    }
+
+    /// The warnings about CPUs that another owner uses too.
+    pub fn used_twice(&self) -> impl Iterator<Item = &Finding> {
         let dangers = self.status.iter().flat_map(|status| &status.dangers);
-        dangers.into_iter().any(|danger| danger.subject == USED_TWICE)
+        dangers.filter(|danger| danger.subject == USED_TWICE)
     }
 
     /// True if nothing has drifted.
@@ -235,7 +240,14 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
     }
     for one in placements {
         let others = claims_of_others(host, &claims, one);
-        let conflicts = others.conflicts(&one.vm_name, &one.plan_as_found());
+        let plan = one.plan_as_found();
+        let owner = claims::placement(&one.vm_name, &one.id).to_string();
+        let shared = others.shared_cpus(&owner, &plan).into_iter().map(|mut shared| {
+            // The same text for each of the placements that share these CPUs.
+            shared.users.sort();
+            shared.finding()
+        });
+        let conflicts: Vec<Finding> = shared.chain(others.reserved_cpus(&plan)).collect();
         if let Some(status) = &mut one.status {
             status.dangers.extend(conflicts);
         }

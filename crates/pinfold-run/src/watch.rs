@@ -14,11 +14,11 @@ use pinfold_apply::{
     Extent, Journal, JournalError, Journals, OnDrift, QuickCheck, Record, Roles, Target,
     WatchEvent, Watcher,
 };
-use pinfold_claims::CpuUsage;
+use pinfold_claims::{CpuUsage, SharedCpus};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
 use pinfold_model::text::count_noun;
-use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
+use pinfold_model::{CpuSet, Finding, Plan, Role, TaskId, Tid};
 use pinfold_top::VnodeSample;
 use pinfold_vm::{Hypervisor, threads};
 
@@ -228,7 +228,7 @@ struct Placement {
     process: Tid,
     plan: Plan,
     // CPUs that another owner uses too, as reported.
-    conflicts: Vec<Finding>,
+    conflicts: Vec<SharedCpus>,
     watcher: Watcher,
     guard: Option<RtWatchdog>,
     // True if no placement has a guard.
@@ -484,14 +484,18 @@ impl WatcherState<'_> {
         for (id, placement) in &mut self.placements {
             let name = placement.counts.vm.clone();
             let others = claims.without_machine(self.host, placement.process, &name).without(id);
-            let found = others.conflicts(&name, &placement.plan);
+            let found = others.shared_cpus(&name, &placement.plan);
             let known = std::mem::replace(&mut placement.conflicts, found);
-            let new = placement.conflicts.iter().filter(|finding| !known.contains(finding));
-            let ended = known.iter().filter(|finding| !placement.conflicts.contains(finding));
-            let ended = ended.map(|finding| {
-                Finding::note(&finding.subject, format!("resolved: {}", finding.text))
+            let still = placement.conflicts.iter().map(|shared| &shared.cpus).collect::<CpuSet>();
+            let new = placement.conflicts.iter().filter(|shared| !known.contains(shared));
+            // With other users than before they are still used twice.
+            let ended = known.iter().filter(|shared| !shared.cpus.is_subset(&still));
+            let ended = ended.map(|shared| {
+                let Finding { subject, text, .. } = shared.finding();
+                Finding::note(&subject, format!("resolved: {text}"))
             });
-            let events: Vec<_> = new.cloned().chain(ended).map(WatchEvent::Finding).collect();
+            let new = new.map(SharedCpus::finding);
+            let events: Vec<_> = new.chain(ended).map(WatchEvent::Finding).collect();
             for event in &events {
                 placement.count(event);
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);

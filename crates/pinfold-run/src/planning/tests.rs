@@ -251,3 +251,28 @@ fn what_only_a_command_line_says_gives_way_before_placements() {
     let plan = plan(&claims, Some("balanced"), &topology, &request("web", 3)).unwrap();
     assert!(vcpus(&plan).is_disjoint(&cpus), "{}", vcpus(&plan));
 }
+
+/// Each pair would be a line of its own.
+#[test]
+fn all_users_of_a_cpu_are_in_one_line() {
+    let topology = topology("core:4 pu:1");
+    let mut claims = Claims::default();
+    for name in ["a", "b", "c"] {
+        let mut by_hand = request(name, 1);
+        by_hand.vnodes[0].pins = requests::pins("vcpu0=2").unwrap();
+        let mut plan = plan(&claims, Some("none"), &topology, &by_hand).unwrap();
+        report_in(&claims, &mut plan);
+        claims.add_plan(&owner(name), &plan);
+        let twice = plan.findings.iter().filter(|one| one.subject == USED_TWICE);
+        let texts: Vec<&str> = twice.map(|one| one.text.as_str()).collect();
+        match name {
+            "a" => assert_eq!(texts, [""; 0]),
+            "b" => assert_eq!(texts.len(), 1),
+            _ => {
+                let [text] = texts.as_slice() else { panic!("{texts:?}") };
+                assert!(text.starts_with("CPU 2 is used by c, by a"), "{text}");
+                assert!(text.contains(" and by b"), "{text}");
+            }
+        }
+    }
+}

@@ -549,6 +549,9 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Exit with 0 although a CPU is used twice, which is still reported
+    #[arg(long, env = "PINFOLD_IGNORE_CLAIMS", hide_env_values = true)]
+    pub ignore_claims: bool,
 }
 
 /// `pinfold top`.

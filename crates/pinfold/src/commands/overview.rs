@@ -32,7 +32,7 @@ pub fn overview(state: Option<&str>) -> Result<(), Failure> {
     let machines = hypervisors::list_vm_processes(&host)?;
     let claims = pinfold_run::claims::of_existing(&host, state)?;
     let capabilities = doctor::read_host_capabilities(&host);
-    let (_, placements) = status::answer(&found);
+    let (_, placements) = status::answer(&found, false);
     let bound = if process::is_root() { "" } else { " (only yours; those of root are not shown)" };
     let placements = placements + bound;
     let (_, able) = doctor::answer(&capabilities);

@@ -1,10 +1,13 @@
 //! `pinfold status`: compares the active placements with their plans.
 
+use std::collections::BTreeSet;
+
 use pinfold_apply::{Status, TunableStatus};
 use pinfold_host::LiveHost;
-use pinfold_model::text::{count_noun, select_verb};
+use pinfold_model::text::{count_noun, cpus_text, select_verb};
 use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
+use pinfold_run::claims::USED_TWICE;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, StatusDocument, find};
 use pinfold_run::{Exit, Failure, ended_placements, host, inputs, leftovers};
 use serde_json::json;
@@ -28,7 +31,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     if arguments.json {
         print_data(&json!(StatusDocument::new(&found, &left)).to_string());
     } else {
-        report(&host, &found);
+        report(&host, &found, arguments.ignore_claims);
     }
     for one in &found.damaged {
         let hint = one.failure.hint.as_ref().map_or(String::new(), |hint| format!(" ({hint})"));
@@ -42,13 +45,25 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
         show(&format!("left behind by processes that have exited: {}", paths.join(", ")));
         show(&format!("  `{}` removes them", Command::new("undo")));
     }
-    verdict(&found)
+    verdict(&found)?;
+    let sharing = found.placements.iter().filter(|one| one.shares_a_cpu()).count();
+    if sharing == 0 || arguments.ignore_claims {
+        return Ok(());
+    }
+    let have = select_verb(sharing, "has", "have");
+    let text = format!("{} {have} a CPU that is used twice", count_noun(sharing, "placement"));
+    Err(Failure::new(Exit::No, text)
+        .with_hint("give one of the owners other CPUs; --ignore-claims does not count them"))
 }
 
 /// Prints the answer, then each placement and platform.
-fn report(host: &LiveHost, found: &Found) {
-    let (tone, text) = answer(found);
+fn report(host: &LiveHost, found: &Found, ignores_claims: bool) {
+    let (tone, text) = answer(found, ignores_claims);
     output::answer(tone, &text);
+    // Those of all placements, each set of CPUs once.
+    let twice = found.placements.iter().flat_map(ActivePlacement::used_twice);
+    let twice: BTreeSet<String> = twice.map(ToString::to_string).collect();
+    twice.iter().for_each(|text| show(text));
     // Placements are shown on the machine's cores, if the topology can be read.
     let topology =
         if found.placements.is_empty() { None } else { inputs::topology(host, None).ok() };
@@ -74,14 +89,17 @@ fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatfor
 }
 
 /// The answer in one line.
-pub fn answer(found: &Found) -> (Tone, String) {
+pub fn answer(found: &Found, ignores_claims: bool) -> (Tone, String) {
     let Found { placements: found, damaged, platforms, lost } = found;
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
     let placements = count_noun(found.len(), "placement");
+    let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
     match (found.len(), drifted) {
         (0, _) => {}
+        (1, 0) if sharing > 0 && !ignores_claims => parts.push("1 placement is active".to_owned()),
+        (_, 0) if sharing > 0 && !ignores_claims => parts.push(format!("{placements} are active")),
         (1, 0) => parts.push("1 placement is active, as planned".to_owned()),
         (_, 0) => parts.push(format!("{placements} are active, all as planned")),
         (1, _) => parts.push("1 placement is active, not as planned".to_owned()),
@@ -100,7 +118,6 @@ pub fn answer(found: &Found) -> (Tone, String) {
     if !lost.is_empty() {
         parts.push(format!("{} without a usable journal", count_noun(lost.len(), "placement")));
     }
-    let sharing = found.iter().filter(|one| one.shares_a_cpu()).count();
     if sharing > 0 {
         let have = select_verb(sharing, "has", "have");
         parts.push(format!("{} {have} a CPU that is used twice", count_noun(sharing, "placement")));
@@ -174,7 +191,8 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         ));
         changed.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
     }
-    for finding in one.vanished.iter().chain(&status.findings).chain(&status.dangers) {
+    let dangers = status.dangers.iter().filter(|danger| danger.subject != USED_TWICE);
+    for finding in one.vanished.iter().chain(&status.findings).chain(dangers) {
         text.push_str(&format!("\n{finding}"));
     }
     if let Some((tables, far)) = one.page_tables() {
@@ -187,7 +205,7 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         text.push_str(&format!("\n{}: {bytes}", counter.name));
     }
     if !one.plan.exclusive.is_empty() {
-        text.push_str(&format!("\nreserved for it: CPUs {}", one.plan.exclusive));
+        text.push_str(&format!("\nreserved for it: {}", cpus_text(&one.plan.exclusive)));
         text.push_str(&list("tasks that may still run there", &status.movable));
         text.push_str(&list("kernel threads that cannot be moved", &status.immovable));
     }

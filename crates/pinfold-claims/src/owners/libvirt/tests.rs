@@ -142,7 +142,7 @@ fn an_instance_of_nova_has_cpus_of_its_pool() {
     let foreign = claims_with(WEB.to_owned(), &config);
     let conflicts = foreign.used_twice();
     assert_eq!(conflicts.len(), 1);
-    let finding = conflicts[0].finding().to_string();
+    let finding = crate::conflicts::findings(&conflicts)[0].to_string();
     assert!(finding.contains("the CPUs 2-3 are used by web"), "{finding}");
     assert!(finding.contains("OpenStack Nova"), "{finding}");
 }
