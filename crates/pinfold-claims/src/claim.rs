@@ -174,6 +174,18 @@ impl fmt::Display for Source {
     }
 }
 
+/// A busy thread that no plan counts as an owner: a moment later it may be idle, and the same
+/// command would plan something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncounted {
+    /// Its process.
+    pub process: Tid,
+    /// Its name.
+    pub name: String,
+    /// Its only CPU.
+    pub cpu: CpuSet,
+}
+
 /// CPUs that an owner claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, Source};
+use crate::claim::{Claim, Exclusivity, Kind, Owner, Source, Uncounted};
 
 /// The claims on the CPUs of a host.
 ///
@@ -27,6 +27,8 @@ pub struct Claims {
     pub(crate) unreadable: Vec<String>,
     /// What could not be read or parsed.
     pub(crate) findings: Vec<Finding>,
+    /// Busy threads that plans do not count as owners.
+    pub(crate) uncounted: Vec<Uncounted>,
     /// True if a running machine with a name of a new plan is the machine that is planned.
     pub(crate) are_names_own: bool,
 }
@@ -69,6 +71,16 @@ impl Claims {
     /// Records that a journal cannot be read.
     pub fn add_unreadable(&mut self, id: String) {
         self.unreadable.push(id);
+    }
+
+    /// Records the busy threads that plans do not count as owners.
+    pub fn set_uncounted(&mut self, threads: Vec<Uncounted>) {
+        self.uncounted = threads;
+    }
+
+    /// The busy threads on some CPUs that plans do not count as owners.
+    pub fn uncounted_on(&self, cpus: &CpuSet) -> impl Iterator<Item = &Uncounted> {
+        self.uncounted.iter().filter(move |thread| thread.cpu.is_subset(cpus))
     }
 
     /// The journals that cannot be read.

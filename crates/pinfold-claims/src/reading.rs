@@ -58,13 +58,15 @@ impl Claims {
     #[must_use]
     pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
         let group = group_of(host, process);
+        let mut others = self.clone();
+        others.uncounted.retain(|thread| thread.process != process);
         let managers: Vec<&Kind> = self
             .known
             .iter()
             .filter(|claim| is_of_machine(claim, name, process))
             .filter_map(|c| c.owner.manager)
             .collect();
-        self.filter(|claim| {
+        others.filter(|claim| {
             !is_of_machine(claim, name, process)
                 && !managers.contains(&claim.owner.kind)
                 && !group.as_deref().is_some_and(|group| owners::cpusets::contains(claim, group))

@@ -59,6 +59,8 @@ pub fn read(live: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Claims, 
         }
     }
     claims.read_owners(live);
+    let uncounted = busy_threads::uncounted(live, &claims);
+    claims.set_uncounted(uncounted);
     Ok(claims)
 }
 

@@ -1,7 +1,10 @@
 //! Plans around the CPUs of other owners ([`pinfold_claims`]).
 
 use pinfold_claims::{Claim, Claims, Owner, OwnerCategory, with_verb};
-use pinfold_model::{Command, CpuSet, Finding, Load, Plan, PuId, Request, Severity, Topology};
+use pinfold_model::text::{count_noun, cpus_text};
+use pinfold_model::{
+    Command, CpuSet, Finding, Load, Plan, PuId, Request, Severity, Topology, escape,
+};
 use pinfold_plan::PlanError;
 
 /// Maximum number of owners that the finding about avoided CPUs names.
@@ -177,6 +180,8 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     plan.findings.extend(claims.planned_again(&names));
     plan.findings.extend(avoided);
     plan.findings.extend(conflicts);
+    let uncounted = uncounted_text(claims, plan);
+    plan.findings.extend(uncounted);
     for id in claims.unreadable() {
         let text = format!(
             "the journal {id} cannot be read, so this plan may use the CPUs of its placement"
@@ -186,6 +191,29 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     }
     let serious = claims.findings().iter().filter(|finding| finding.severity > Severity::Note);
     plan.findings.extend(serious.cloned());
+}
+
+/// The note about busy threads on CPUs that the plan gives to one thread each; `None` without any.
+fn uncounted_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
+    let work = plan.threads().filter(|(_, one)| one.role.runs_work() && one.pus.len() == 1);
+    let mut alone = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+    alone.add(&plan.exclusive);
+    let busy: Vec<_> = claims.uncounted_on(&alone).collect();
+    let first = busy.first()?;
+    let cpus = busy.iter().map(|thread| &thread.cpu).collect::<CpuSet>();
+    let others = match busy.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {}", count_noun(others, "other busy thread")),
+    };
+    let text = format!(
+        "the plan uses {}, although {} (busy thread, process {}){others} can run nowhere else: \
+         plans do not count busy threads as owners",
+        cpus_text(&cpus),
+        escape::name(&first.name),
+        first.process,
+    );
+    let hint = format!("--avoid {cpus} leaves that out; `pinfold claims` measures busy threads");
+    Some(Finding::note("claims", text).with_hint(hint))
 }
 
 /// The finding about CPUs that a plan avoids; `None` if there are none.

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, paths, schedstat};
+use pinfold_host::{Host, paths, proc_stat, process, schedstat, uptime};
 use pinfold_model::{CpuSet, Tid};
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerCategory, Source};
+use crate::claim::{Exclusivity, Kind, Owner, OwnerCategory, Source, Uncounted};
 use crate::claim_set::Claims;
 use crate::context::Context;
 
@@ -101,6 +101,37 @@ impl Sample {
             }
         }
     }
+}
+
+/// The threads of processes without a claim that are bound to one CPU and have used a tenth of it or
+/// more since they started, at least a second ago. One reading shows that.
+#[must_use]
+pub fn uncounted(host: &dyn Host, claims: &Claims) -> Vec<Uncounted> {
+    let context = Context::new(host);
+    let (Ok(now), Ok(names)) = (uptime::read_ticks(host), host.list(&paths::proc_dir())) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let pids = names.iter().filter_map(|name| name.parse().ok()).map(Tid);
+    for pid in pids.filter(|pid| *pid != process::own_pid()) {
+        let tasks = host.list(&paths::task_dir(pid)).unwrap_or_default();
+        for tid in tasks.iter().filter_map(|name| name.parse().ok()).map(Tid) {
+            let Ok(cpu) = host.affinity(tid) else { continue };
+            if cpu.len() != 1 || context.online.len() < 2 {
+                continue;
+            }
+            let Ok(Some(stat)) = proc_stat::at(host, &paths::task_file(pid, tid, "stat")) else {
+                continue;
+            };
+            let age = now.saturating_sub(stat.start_time);
+            let is_busy = age.saturating_mul(uptime::TICK_NS) >= 1_000_000_000
+                && stat.cpu_ticks.saturating_mul(10) >= age;
+            if is_busy && !stat.is_kernel_thread() && !context.belongs(pid, claims) {
+                found.push(Uncounted { process: pid, name: stat.comm, cpu });
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -276,3 +276,26 @@ fn all_users_of_a_cpu_are_in_one_line() {
         }
     }
 }
+
+#[test]
+fn a_busy_thread_on_a_cpu_of_the_plan_is_a_note() {
+    let topology = topology("core:4 pu:1");
+    let mut claims = Claims::default();
+    let mut by_hand = request("a", 1);
+    by_hand.vnodes[0].pins = requests::pins("vcpu0=2").unwrap();
+    for (cpu, is_noted) in [(2, true), (3, false)] {
+        let cpu = CpuSet::single(pinfold_model::PuId(cpu));
+        let process = pinfold_model::Tid(7);
+        claims.set_uncounted(vec![pinfold_claims::Uncounted {
+            process,
+            name: "poll".to_owned(),
+            cpu,
+        }]);
+        let mut plan = plan(&claims, Some("none"), &topology, &by_hand).unwrap();
+        report_in(&claims, &mut plan);
+        let noted = plan.findings.iter().any(|one| {
+            one.text.starts_with("the plan uses CPU 2, although poll (busy thread, process 7)")
+        });
+        assert_eq!(noted, is_noted, "{:?}", plan.findings);
+    }
+}

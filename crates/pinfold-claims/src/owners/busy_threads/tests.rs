@@ -63,3 +63,24 @@ fn threads_on_cpus_of_owners_without_a_process_do_not_count() {
     first.add_busy(&later, 1_000_000_000, &mut claims);
     assert_eq!(found(&claims), ["poll-mode threads 3 exclusive", "spin 4 exclusive"]);
 }
+
+/// One reading: the share since the start of the thread counts.
+#[test]
+fn bound_threads_that_ran_a_tenth_of_their_time_are_noted() {
+    use pinfold_sim::{CgroupVersion, SimBuilder, SimTask};
+    let three = CpuSet::parse_list("3").unwrap();
+    let tasks = [("idle", "3", 1), ("poll", "3", 10), ("wide", "3-4", 10)];
+    let mut host = SimBuilder::new(CgroupVersion::V2, 8).file("/proc/uptime", "100.00 1.00\n");
+    for (tid, (name, cpus, run_s)) in (50..).zip(tasks) {
+        let mut task = SimTask::new(tid, name).with_affinity(CpuSet::parse_list(cpus).unwrap());
+        task.schedstat.run_ns = run_s * 1_000_000_000;
+        host = host.task(task);
+    }
+    let host = host.build();
+    let expected = Uncounted { process: Tid(51), name: "poll".to_owned(), cpu: three.clone() };
+    assert_eq!(uncounted(&host, &Claims::default()), [expected]);
+    let mut claims = Claims::default();
+    let owner = Owner::new(&crate::owners::placements::PLACEMENT, "g").of_process(Tid(51));
+    claims.add(&owner, three, Exclusivity::Dedicated, &Source::default());
+    assert_eq!(uncounted(&host, &claims), []);
+}
