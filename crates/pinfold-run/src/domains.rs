@@ -38,6 +38,8 @@ pub struct DomainRequest {
     pub findings: Vec<Finding>,
     /// Where the settings are from, in words.
     pub origin: String,
+    /// True if a row forbids to place it.
+    pub is_excluded: bool,
 }
 
 /// The content of the file; `None` without one.
@@ -138,6 +140,7 @@ pub fn domain_request(
         Some(settings) => settings.place != Some(false),
         None => own.is_some() || file.default.place == Some(true),
     };
+    asked.is_excluded = row.as_ref().is_some_and(|settings| settings.place == Some(false));
     asked.origin = if origins.is_empty() { "by default".to_owned() } else { origins.join("; ") };
     asked.settings = is_placed.then(|| {
         own.unwrap_or_default()
@@ -159,20 +162,24 @@ fn metadata(xml: &str) -> Result<Option<(DomainSettings, u32)>, Finding> {
         warning(METADATA, format!("{error}; the domain is placed by default"), hint)
     })?;
     let Some(request) = request else { return Ok(None) };
-    let wrong = |error: ConfigError| {
-        let text = format!("line {}: {error}; the domain is placed by default", request.line);
-        warning(METADATA, text, error.hint())
-    };
     let strategy = request.strategy.as_deref().map(domains::strategy).transpose();
     let prefer = request.prefer.as_deref().map(requests::preference).transpose();
     let emulator = request.emulator.as_deref().map(requests::parse_emulator_request).transpose();
-    let settings = DomainSettings {
-        strategy: strategy.map_err(wrong)?,
-        prefer: prefer.map_err(wrong)?,
-        emulator: emulator.map_err(wrong)?,
-        ..DomainSettings::default()
-    };
-    Ok(Some((settings, request.line)))
+    match (strategy, prefer, emulator) {
+        (Ok(strategy), Ok(prefer), Ok(emulator)) => {
+            let settings =
+                DomainSettings { strategy, prefer, emulator, ..DomainSettings::default() };
+            Ok(Some((settings, request.line)))
+        }
+        (strategy, prefer, emulator) => {
+            let errors = [strategy.err(), prefer.err(), emulator.err()];
+            let errors: Vec<ConfigError> = errors.into_iter().flatten().collect();
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let texts = texts.join("; ");
+            let text = format!("line {}: {texts}; the domain is placed by default", request.line);
+            Err(warning(METADATA, text, errors.iter().find_map(ConfigError::hint)))
+        }
+    }
 }
 
 fn warning(subject: &'static str, text: String, hint: Option<String>) -> Finding {
@@ -209,6 +216,7 @@ place = false
         let only = check("web", "<p:placement xmlns:p='urn:pinfold:placement'/>");
         assert_eq!(only.settings.unwrap().strategy.as_deref(), Some("compact"));
         assert_eq!(check("web", "").settings, None);
+        assert!(check("web-off", "").is_excluded && !check("web", "").is_excluded);
         assert_eq!(
             check("web-off", "<p:placement xmlns:p='urn:pinfold:placement'/>").settings,
             None
@@ -238,6 +246,11 @@ place = false
             "warning: metadata: line 2: strategy: \"blanced\" is not a strategy; the domain is placed \
              by default (did you mean balanced?)"
         );
+        let several =
+            "<p:placement xmlns:p='urn:pinfold:placement' strategy='blanced' prefer='x'/>";
+        let text = check("web", several).findings[0].text.clone();
+        assert!(text.starts_with("line 2: strategy: \"blanced\" is not a strategy; "), "{text}");
+        assert!(text.contains("prefer") && text.contains("\"x\""), "{text}");
         // One of the two rows forbids to place it.
         let twice = check("db-off", "");
         assert_eq!(twice.settings, None);

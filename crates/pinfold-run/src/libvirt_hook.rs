@@ -184,9 +184,12 @@ fn choose(event: &HookEvent, domain: &HookDomain, xml: &str) -> Result<Option<Ch
         return Ok(Some(Choice::Saved(path, Box::new(plan))));
     }
     let named = KnownMachine { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
-    let DomainRequest { settings, findings, origin } =
+    let DomainRequest { settings, findings, origin, is_excluded } =
         domains::domain_request(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
+    if is_excluded {
+        record(event, &format!("was not placed: place = false ({origin})"));
+    }
     Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
 }
 

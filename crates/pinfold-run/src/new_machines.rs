@@ -172,6 +172,13 @@ impl<'a> NewMachines<'a> {
         *attempts += 1;
         if *attempts == 1 {
             asked.findings.iter().for_each(|finding| say(&finding.to_string()));
+            if asked.is_excluded {
+                let origin = &asked.origin;
+                say(&format!(
+                    "{name} (process {}) is not placed: place = false ({origin})",
+                    task.tid
+                ));
+            }
         }
         let Some(settings) = asked.settings else { return Ok(true) };
         let newcomer = Newcomer { machine, name: &name, settings: &settings };

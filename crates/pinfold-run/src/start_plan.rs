@@ -6,6 +6,7 @@
 
 use pinfold_config::domains::DomainSettings;
 use pinfold_host::{Host, LiveHost, numa_maps, paths};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{
     CpuSet, Finding, MachineSpec, NodeId, PinRequest, Plan, Request, Tid, Topology, VcpuCount,
     VmRequest, VnodeRequest, Work,
@@ -63,6 +64,13 @@ pub fn plan(
     let mut findings = Vec::new();
     let mut request = request(machine, now, &mut findings)?;
     if let Some(avoid) = &settings.avoid {
+        let all = now.topology.online().union(&now.topology.offline);
+        let unknown = avoid.difference(&all);
+        if !unknown.is_empty() {
+            let text = format!("avoid: this host has no {}", cpus_text(&unknown));
+            let hint = format!("its CPUs are {all}");
+            findings.push(Finding::warning(SUBJECT, text).with_hint(hint));
+        }
         request.avoid.add(&avoid.intersection(&now.topology.online()));
     }
     let vcpus = Vcpus::from_found(machine.found);

@@ -72,10 +72,11 @@ impl PlacementMetadata {
 }
 
 fn request(element: Node<'_, '_>) -> Result<PlacementMetadata, DomainError> {
-    let strange =
-        element.attributes().find(|one| !PlacementMetadata::ATTRIBUTES.contains(&one.name()));
-    if let Some(strange) = strange {
-        let text = format!("<placement> of Pinfold has no attribute {:?}", strange.name());
+    let names = element.attributes().map(|attribute| attribute.name());
+    let strange = names.filter(|name| !PlacementMetadata::ATTRIBUTES.contains(name));
+    let strange: Vec<String> = strange.map(|name| format!("{name:?}")).collect();
+    if !strange.is_empty() {
+        let text = format!("<placement> of Pinfold has no attribute {}", strange.join(", "));
         return Err(faulty(element, text));
     }
     if let Some(child) = element.children().find(Node::is_element) {
