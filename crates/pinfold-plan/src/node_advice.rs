@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, NodeId, NumaNode, Topology};
 
+use crate::error::whole_mib;
 use crate::guest::numa::node_list;
 use crate::text::mib;
 
@@ -127,7 +128,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
             name(&chosen),
             if chosen.len() == 1 { "has" } else { "have" },
             count_noun(room.cpus, "CPU"),
-            mib(room.free_bytes),
+            mib(whole_mib(room.free_bytes)),
             needs(demand),
             if chosen.len() == 1 { "" } else { "; no single node has" },
         );
@@ -162,7 +163,7 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
     }
     let reason = format!(
         "all nodes: together they have {} free, too few for {}",
-        mib(room(&all, state, demand).free_bytes),
+        mib(whole_mib(room(&all, state, demand).free_bytes)),
         needs(demand),
     );
     NodeAdvice { nodes: ids(&all), is_fitting: false, reason }

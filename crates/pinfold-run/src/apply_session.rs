@@ -18,6 +18,7 @@
 //! # Ok::<(), pinfold_run::Failure>(())
 //! ```
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use pinfold_apply::order::{self, Move, MoveAction};
@@ -398,9 +399,10 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
 
 fn revert(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
-    for finding in report.equivalent.iter().chain(&report.vanished).chain(&report.changed) {
-        say(&finding.to_string());
-    }
+    let findings = report.equivalent.iter().chain(&report.vanished).chain(&report.changed);
+    // Several steps of one thread or file have the same finding.
+    let texts: BTreeSet<String> = findings.map(ToString::to_string).collect();
+    texts.iter().for_each(|text| say(text));
     if report.is_complete() {
         return Ok(report);
     }

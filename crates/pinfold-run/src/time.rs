@@ -23,14 +23,14 @@ pub fn parse_ns(option: &str, text: &str) -> Result<u64, Failure> {
     Ok(nanoseconds)
 }
 
-/// Seconds since 1970 as `2026-11-21 04:05 UTC`.
+/// Seconds since 1970 as `2026-11-21 04:05:06 UTC`.
 pub fn date(unix_seconds: u64) -> String {
     i64::try_from(unix_seconds)
         .ok()
         .and_then(|seconds| Timestamp::from_second(seconds).ok())
         .map_or_else(
             || "unknown date".to_owned(),
-            |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+            |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
         )
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn dates_and_waits() {
-        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(wait(100_000_000_000), "1 min 40 s");
         assert_eq!(wait(1), "1 s");
         assert_eq!(wait(120_000_000_000), "2 min");

@@ -107,7 +107,7 @@ impl TopologyError {
                 "make a new capture on that machine with pinfold topo --capture > FILE"
             }
             TopologyError::NoKernelFiles { .. } => {
-                "doctor needs a capture: pinfold topo --capture > FILE on that machine"
+                "this needs a capture: pinfold topo --capture > FILE on that machine"
             }
             TopologyError::NotFound { .. } => {
                 "give an existing file, or a description such as \"package:2 core:4 pu:2\""

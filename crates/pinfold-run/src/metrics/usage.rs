@@ -215,7 +215,8 @@ pub(super) fn page(pool: Option<&CpuUsage>, machines: &[MachineUse]) -> String {
         let (labels, strategy) = (labels(one), label(&one.strategy));
         line(&mut text, "pinfold_vm_info", &format!("{labels},strategy=\"{strategy}\""), "1");
     }
-    let help = "1 if a placement is not as planned: others use its CPUs, or it is left alone";
+    let help = "1 if a placement is not as planned: another owner uses its CPUs, a vCPU has no CPU of \
+                its own, threads are left as another program set them, or it cannot be checked";
     head(&mut text, "pinfold_vm_degraded", "gauge", help);
     for one in machines {
         let value = if one.is_degraded { "1" } else { "0" };

@@ -439,7 +439,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["slowed", "cores"])]
     pub pin_after: Option<String>,
     /// Place it after this time at the latest (--pin-after)
-    #[arg(long, value_name = "TIME", default_value = "5m", conflicts_with = "slowed")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "5m",
+        conflicts_with = "slowed",
+        requires = "pin_after"
+    )]
     pub pin_timeout: String,
     /// Act on threads whose affinity or policy another program changed
     #[arg(long, value_name = "ACTION", value_enum, default_value_t,

@@ -90,9 +90,15 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         }
     }
     let (Some(folder), Some(starting)) = (folder, starting) else {
-        return prepared.iter().try_for_each(|one| match (&one.placed, existing.as_ref()) {
-            (Some(placed), Some(journals)) => dry_replacement(&host, one, placed, journals),
-            (_, journals) => dry_run(&host, one, journals),
+        let is_joint = prepared.len() > 1;
+        return prepared.iter().try_for_each(|one| {
+            if is_joint {
+                show(&format!("{}:", escape::name(&one.vm.name)));
+            }
+            match (&one.placed, existing.as_ref()) {
+                (Some(placed), Some(journals)) => dry_replacement(&host, one, placed, journals),
+                (_, journals) => dry_run(&host, one, journals),
+            }
         });
     };
     let journals = host::journals(&folder, &clock)?;

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use pinfold_apply::{Entry, Journals, Outcome, Record};
+use pinfold_apply::{Entry, Journals, Outcome, Record, Summary};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Command, Undo};
@@ -24,53 +24,50 @@ pub fn journal(arguments: &JournalArgs, state: Option<&str>) -> Result<(), Failu
     let state = host::existing_state(state)?;
     let journals = host::existing_journals(state.as_ref(), &clock)?;
     match &arguments.id {
-        Some(id) => one(&host, journals.as_ref(), id, arguments.json),
-        None => all(&host, journals.as_ref(), arguments.json),
+        Some(wanted) => {
+            let Some(journals) = journals else { return Err(unknown(wanted)) };
+            let found = resolve(&journals, wanted)?;
+            match found.as_slice() {
+                [only] => one(&host, &journals, &only.id, arguments.json),
+                _ => {
+                    list(&host, found, arguments.json)?;
+                    let journal = Command::new("journal").arg("ID");
+                    print_message(&format!("`{journal}` shows the steps of one of them"));
+                    Ok(())
+                }
+            }
+        }
+        None => {
+            let all = journals.as_ref().map_or_else(|| Ok(Vec::new()), Journals::list)?;
+            list(&host, all, arguments.json)
+        }
     }
 }
 
-fn one(
-    host: &LiveHost,
-    journals: Option<&Journals<'_>>,
-    wanted: &str,
-    as_json: bool,
-) -> Result<(), Failure> {
-    let Some(journals) = journals else { return Err(unknown(wanted)) };
-    let id = resolve(journals, wanted)?;
-    let record = journals.read(&id)?;
+fn one(host: &LiveHost, journals: &Journals<'_>, id: &str, as_json: bool) -> Result<(), Failure> {
+    let record = journals.read(id)?;
     let standing = JournalState::read(host, record.as_ref())?;
     match (record, as_json) {
         (Some(record), true) => {
-            print_data(&in_json(&id, &record, standing, Depth::Steps).to_string())
+            print_data(&in_json(id, &record, standing, Depth::Steps).to_string())
         }
-        (Some(record), false) => show(&format_record(&id, &record, standing)),
-        (None, true) => print_data(&empty_json(&id).to_string()),
+        (Some(record), false) => show(&format_record(id, &record, standing)),
+        (None, true) => print_data(&empty_json(id).to_string()),
         (None, false) => show(&format!("{id}: {}", words(standing))),
     }
     Ok(())
 }
 
-/// The ID of the journal with this ID, or of the only one of the machine or group with this name or
-/// process ID.
-fn resolve(journals: &Journals<'_>, wanted: &str) -> Result<String, Failure> {
+/// The journal with this ID, or those of the machine or group with this name or process ID.
+fn resolve(journals: &Journals<'_>, wanted: &str) -> Result<Vec<Summary>, Failure> {
     let mut all = journals.list()?;
-    if all.iter().any(|one| one.id == wanted) {
-        return Ok(wanted.to_owned());
-    }
+    let is_id = all.iter().any(|one| one.id == wanted);
     all.retain(|one| match &one.record {
+        _ if is_id => one.id == wanted,
         Ok(Some(record)) => undo::is_machine(&record.header, wanted),
         Ok(None) | Err(_) => false,
     });
-    match all.as_slice() {
-        [] => Err(unknown(wanted)),
-        [only] => Ok(only.id.clone()),
-        many => {
-            let text = format!("{} journals belong to {}", many.len(), output::name(wanted));
-            let ids: Vec<&str> = many.iter().map(|one| one.id.as_str()).collect();
-            let hint = format!("name one by its ID: {}", ids.join(", "));
-            Err(Failure::new(Exit::Input, text).with_hint(hint))
-        }
-    }
+    if all.is_empty() { Err(unknown(wanted)) } else { Ok(all) }
 }
 
 /// The failure for a name or ID that no journal has.
@@ -79,11 +76,10 @@ fn unknown(wanted: &str) -> Failure {
         .with_hint(format!("`{}` lists them", Command::new("journal")))
 }
 
-fn all(host: &LiveHost, journals: Option<&Journals<'_>>, as_json: bool) -> Result<(), Failure> {
+fn list(host: &LiveHost, mut all: Vec<Summary>, as_json: bool) -> Result<(), Failure> {
     let mut table = screen::rows();
     table.set_header(["id", "machine", "begun", "steps", ""]);
     let (mut entries, mut bad) = (Vec::new(), 0_usize);
-    let mut all = journals.map_or_else(|| Ok(Vec::new()), Journals::list)?;
     // By time; those with unknown time come last.
     all.sort_by_key(|one| match &one.record {
         Ok(Some(record)) => (record.header.created_unix_s, one.id.clone()),

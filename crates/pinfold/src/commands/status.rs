@@ -159,8 +159,12 @@ fn verdict(found: &Found) -> Result<(), Failure> {
 }
 
 fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
-    let mut text =
-        format!("{}: {} under {}", one.id, output::name(&one.vm_name), one.plan.strategy);
+    // "under none" reads as a word of the sentence.
+    let strategy = match one.plan.strategy.as_str() {
+        "none" => "the strategy `none`",
+        name => name,
+    };
+    let mut text = format!("{}: {} under {strategy}", one.id, output::name(&one.vm_name));
     text.push_str(&match (one.stopped, one.supervised || one.watched) {
         (Some(pid), _) => format!(
             ", monitored by a Pinfold process that is suspended ({pid}; `kill -CONT {pid}` \
