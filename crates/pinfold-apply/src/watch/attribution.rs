@@ -15,14 +15,15 @@ use crate::actuators;
 use crate::cpusets::Cpusets;
 use crate::tasks;
 
-/// Daemons that set masks or cpusets of other processes, by the names that the kernel shows.
-const MOVERS: [(&str, &str); 6] = [
-    ("libvirtd", "sets the masks of its domains' threads"),
-    ("virtqemud", "sets the masks of its domains' threads"),
-    ("numad", "moves processes between nodes"),
-    ("tuned", "sets the masks of threads that its profile names"),
-    ("cgrulesengd", "moves processes into groups"),
-    ("kubelet", "writes the cpusets of its pods"),
+/// Daemons that set masks or cpusets of other processes: the name that the kernel shows, what they
+/// do, and a part of the groups of the processes to which they do it, if they do it to no others.
+const MOVERS: [(&str, &str, Option<&str>); 6] = [
+    ("libvirtd", "sets the masks of its domains' threads", Some("qemu")),
+    ("virtqemud", "sets the masks of its domains' threads", Some("qemu")),
+    ("numad", "moves processes between nodes", None),
+    ("tuned", "sets the masks of threads that its profile names", None),
+    ("cgrulesengd", "moves processes into groups", None),
+    ("kubelet", "writes the cpusets of its pods", Some("kubepods")),
 ];
 
 /// Collects likely causes on a host.
@@ -30,7 +31,7 @@ pub(super) struct LikelyCause<'h> {
     host: &'h dyn Host,
     /// The machine's previous group.
     group: Option<String>,
-    movers: OnceCell<Vec<String>>,
+    movers: OnceCell<Vec<Mover>>,
 }
 
 impl<'h> LikelyCause<'h> {
@@ -95,7 +96,9 @@ impl<'h> LikelyCause<'h> {
         if let Some(unit) = group.and_then(|group| self.unit_of(group)) {
             known.push(format!("systemd keeps the group as {unit}"));
         }
-        known.extend(self.movers()?.iter().cloned());
+        let groups = [group, self.group.as_deref()];
+        let own = self.movers()?.iter().filter(|mover| mover.moves(&groups));
+        known.extend(own.map(|mover| mover.text.clone()));
         if known.is_empty() {
             return Ok("no running program is known to do that".to_owned());
         }
@@ -109,7 +112,7 @@ impl<'h> LikelyCause<'h> {
         group.rsplit('/').find(|name| Systemd::is_unit(name))
     }
 
-    fn movers(&self) -> Result<&[String], HostError> {
+    fn movers(&self) -> Result<&[Mover], HostError> {
         if let Some(known) = self.movers.get() {
             return Ok(known);
         }
@@ -120,10 +123,29 @@ impl<'h> LikelyCause<'h> {
         Ok(self.movers.get_or_init(|| found))
     }
 
-    fn mover(&self, pid: Tid) -> Result<Option<String>, HostError> {
+    fn mover(&self, pid: Tid) -> Result<Option<Mover>, HostError> {
         let Some(stat) = tasks::stat(self.host, pid)? else { return Ok(None) };
-        let known = MOVERS.iter().find(|(name, _)| *name == stat.comm);
-        Ok(known.map(|(name, trade)| format!("{name} (process {pid}) is running, which {trade}")))
+        let known = MOVERS.iter().find(|(name, ..)| *name == stat.comm);
+        Ok(known.map(|(name, trade, part)| Mover {
+            text: format!("{name} (process {pid}) is running, which {trade}"),
+            part: *part,
+        }))
+    }
+}
+
+/// A running daemon that sets masks or cpusets of other processes.
+struct Mover {
+    text: String,
+    /// A part of the name of the groups whose processes it moves; `None`: any.
+    part: Option<&'static str>,
+}
+
+impl Mover {
+    /// True if it moves processes of one of these groups, or if no group is known.
+    fn moves(&self, groups: &[Option<&str>]) -> bool {
+        let Some(part) = self.part else { return true };
+        let mut known = groups.iter().flatten().peekable();
+        known.peek().is_none() || known.any(|group| group.contains(part))
     }
 }
 
@@ -138,7 +160,19 @@ fn is_related_cgroup(now: &str, before: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_related_cgroup;
+    use super::{Mover, is_related_cgroup};
+
+    #[test]
+    fn a_daemon_is_named_only_for_groups_whose_processes_it_moves() {
+        let mover = |part| Mover { text: String::new(), part };
+        let hand = [None, Some("/c/user.slice/user-0.slice/session-1.scope")];
+        let domain =
+            [Some("/c/machine.slice/machine-qemu\\x2d1\\x2dweb.scope/libvirt/vcpu0"), None];
+        assert!(!mover(Some("qemu")).moves(&hand));
+        assert!(mover(Some("qemu")).moves(&domain));
+        assert!(mover(Some("qemu")).moves(&[None, None]));
+        assert!(mover(None).moves(&hand));
+    }
 
     #[test]
     fn groups_of_one_machine_lie_together() {
