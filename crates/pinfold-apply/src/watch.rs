@@ -629,7 +629,7 @@ impl Watcher {
         step: &Step,
         clues: &LikelyCause<'_>,
     ) -> Result<Option<WatchEvent>, ApplyError> {
-        let (role, found) = (self.role(task), found_value(&step.undo));
+        let (role, found) = (self.role(task), owner::found_value(&step.undo));
         if !self.changes.add_move(task, role.clone(), step) {
             return Ok(None);
         }
@@ -660,7 +660,7 @@ impl Watcher {
             return Ok(Some(clue));
         }
         let (role, change) = (self.role(task), step.change.to_string());
-        let found = found_value(&step.undo);
+        let found = owner::found_value(&step.undo);
         events.push(WatchEvent::Contested { task, role, change, found, clue });
         Ok(None)
     }
@@ -672,7 +672,8 @@ impl Watcher {
         mut chosen: Vec<Chosen>,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
-        let found: Vec<String> = chosen.iter().map(|one| found_value(&one.step.undo)).collect();
+        let found: Vec<String> =
+            chosen.iter().map(|one| owner::found_value(&one.step.undo)).collect();
         self.set_originals(host, journal, &mut chosen)?;
         let hierarchy = Hierarchy::read(host);
         let steps: Vec<Step> = chosen.iter().map(|one| one.step.clone()).collect();
@@ -743,23 +744,6 @@ struct Chosen {
     step: Step,
     undo: Undo,
     clue: String,
-}
-
-/// The value of a thread when a step was made for it.
-fn found_value(undo: &Undo) -> String {
-    match undo {
-        Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
-        Undo::SetPolicy { original, .. } => original.to_string(),
-        Undo::WriteSetting { original, masks, .. } => match masks.first() {
-            Some((_, mask)) => format!("CPUs {mask}"),
-            None => original.clone().unwrap_or_default(),
-        },
-        Undo::WriteFile { .. }
-        | Undo::RemoveGroup { .. }
-        | Undo::MoveTasks { .. }
-        | Undo::LeavePages { .. }
-        | Undo::ContinueProcesses { .. } => String::new(),
-    }
 }
 
 fn task_of(step: &Step) -> Option<TaskId> {

@@ -212,6 +212,23 @@ pub(super) fn find_locked_out(
     }))
 }
 
+/// The value of a thread when a step was made for it.
+pub(super) fn found_value(undo: &Undo) -> String {
+    match undo {
+        Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
+        Undo::SetPolicy { original, .. } => original.to_string(),
+        Undo::WriteSetting { original, masks, .. } => match masks.first() {
+            Some((_, mask)) => format!("CPUs {mask}"),
+            None => original.clone().unwrap_or_default(),
+        },
+        Undo::WriteFile { .. }
+        | Undo::RemoveGroup { .. }
+        | Undo::MoveTasks { .. }
+        | Undo::LeavePages { .. }
+        | Undo::ContinueProcesses { .. } => String::new(),
+    }
+}
+
 /// The CPUs that a step sets.
 pub(super) fn planned_cpus(step: &Step) -> Option<CpuSet> {
     let mask = step.change.as_set_affinity().map(|(_, mask)| mask.clone());
