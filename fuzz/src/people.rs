@@ -124,7 +124,7 @@ pub(crate) fn words(bytes: &[u8]) {
     let Some(topology) = topology() else { return };
     let request = Request::vm("vm", VcpuCount::Exactly(2));
     if let Ok(mut plan) = pinfold_plan::plan("low-latency", topology, &request)
-        && requests::knob(&mut plan, &text).is_ok()
+        && requests::set_tunable(&mut plan, &text).is_ok()
         && !validate(&plan, topology).iter().any(|one| one.severity == Severity::Problem)
     {
         look_at(&plan, topology);

@@ -30,7 +30,7 @@ pub(crate) use controllers::{ENABLE as ENABLE_CPUSET, has_cpuset};
 pub(crate) use cpuset_reset::obstacle;
 pub(crate) use group::PREFIX as GROUP_PREFIX;
 pub(crate) use kernel_file::{
-    LATE_PAUSE_NS, READ_BACK_ATTEMPTS, holds, is_knob, knob_hint, still_holds,
+    LATE_PAUSE_NS, READ_BACK_ATTEMPTS, holds, is_tunable, still_holds, tunable_hint,
 };
 pub(crate) use partition::fault as partition_fault;
 pub(crate) use resctrl::{is_inside as is_in_resctrl, shares};

@@ -173,11 +173,11 @@ impl Refusal {
             }
             Refusal::DeadlineBeforePartition { .. } => {
                 "create that partition first (cpuset.cpus.partition=root), start the machine in \
-                 it, and plan without --knob partition; or use fifo or rr"
+                 it, and plan without --tunable partition; or use fifo or rr"
             }
             Refusal::DeadlineInIsolated { .. } => {
                 "start the machine in a partition with load balancing \
-                 (cpuset.cpus.partition=root), and plan without --knob partition; or use fifo or rr"
+                 (cpuset.cpus.partition=root), and plan without --tunable partition; or use fifo or rr"
             }
             Refusal::NoRunTime { above, .. } => {
                 return Some(format!(
@@ -343,7 +343,7 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
         return None;
     };
     if change.starts_with("write ")
-        && let Some(hint) = crate::actuators::knob_hint(error)
+        && let Some(hint) = crate::actuators::tunable_hint(error)
     {
         return Some(hint);
     }

@@ -143,7 +143,7 @@ fn dangers(host: &dyn Host, plan: &Plan) -> Result<Vec<Finding>, HostError> {
     let hint = match plan.tuning.switch(&rt_throttle::TUNABLE) {
         Some(false) => "the plan requests this; undo restores the previous value",
         Some(true) | None => {
-            "undo, and apply with --knob rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
+            "undo, and apply with --tunable rt-throttle=on; or sysctl kernel.sched_rt_runtime_us=950000"
         }
     };
     let runtime = tasks::ignore_gone(host.read_text(&throttle_path()))?;

@@ -48,7 +48,7 @@ pub fn read_tunables(host: &dyn Host, record: &Record) -> Result<Vec<TunableStat
         else {
             continue;
         };
-        if actuators::is_knob(path) && record.was_set(index) {
+        if actuators::is_tunable(path) && record.was_set(index) {
             set.insert(path, (index, value, original));
         }
     }
@@ -99,17 +99,17 @@ fn text(bytes: &[u8]) -> String {
 /// Tunables that another program changed, each with the programs that may have done it.
 pub(crate) fn find_drift(host: &dyn Host, record: &Record) -> Result<Vec<Finding>, HostError> {
     let mut findings = Vec::new();
-    for knob in read_tunables(host, record)?.into_iter().filter(|knob| !knob.ok) {
-        let found = knob.found.as_deref().unwrap_or("gone");
-        let who = match setter(host, &knob.path)? {
+    for tunable in read_tunables(host, record)?.into_iter().filter(|tunable| !tunable.ok) {
+        let found = tunable.found.as_deref().unwrap_or("gone");
+        let who = match setter(host, &tunable.path)? {
             Some(who) => format!("{who} is running, which sets such tunables"),
             None => "no running program is known to do that".to_owned(),
         };
         let text = format!(
             "{} was set to {} and is now {found}; possible cause: {who}",
-            knob.path, knob.planned
+            tunable.path, tunable.planned
         );
-        findings.push(Finding::warning("knobs", text).with_hint(
+        findings.push(Finding::warning("tunables", text).with_hint(
             "it was left unchanged; stop the program that sets it, or undo the placement and apply \
              it again",
         ));

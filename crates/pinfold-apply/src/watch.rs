@@ -209,8 +209,8 @@ pub struct Watcher {
     // Findings about CPUs, groups and the partition that were already reported.
     reported: Vec<Finding>,
     // Findings about tunables that were already reported, and the tunables as of then.
-    reported_knobs: Vec<Finding>,
-    knobs: Vec<TunableStatus>,
+    reported_tunables: Vec<Finding>,
+    tunables: Vec<TunableStatus>,
     // Masks and policies that were read just before everything was found as planned.
     last_good_state: Option<Vec<(Tid, CpuSet, Option<Policy>)>>,
     groups: Groups,
@@ -248,8 +248,8 @@ impl Watcher {
             was_regrouped: false,
             reported_unplaced: BTreeSet::new(),
             reported: Vec::new(),
-            reported_knobs: Vec::new(),
-            knobs: Vec::new(),
+            reported_tunables: Vec::new(),
+            tunables: Vec::new(),
             last_good_state: None,
             groups: Groups::from_host(host, vm.tid)?,
             look_at_groups: false,
@@ -425,29 +425,29 @@ impl Watcher {
                         .is_none_or(|policy| host.policy(*tid).is_ok_and(|found| found == policy))
             })
         }) && health(host, &self.plan, &self.target).is_ok_and(|now| now == self.reported)
-            && self.knobs.iter().all(|knob| {
-                let now = tasks::ignore_gone(host.read_text(&knob.path));
-                now.is_ok_and(|now| now.as_deref().map(str::trim) == knob.found.as_deref())
+            && self.tunables.iter().all(|tunable| {
+                let now = tasks::ignore_gone(host.read_text(&tunable.path));
+                now.is_ok_and(|now| now.as_deref().map(str::trim) == tunable.found.as_deref())
             })
     }
 
     /// Reports tunables that another program changed, once per change. They are not corrected: they
     /// affect the whole host, and the change may be intended.
-    fn report_knobs(
+    fn report_tunables(
         &mut self,
         host: &dyn Host,
         record: &Record,
         events: &mut Vec<WatchEvent>,
     ) -> Result<(), ApplyError> {
-        self.knobs = tunable_status::read_tunables(host, record)?;
-        if self.knobs.iter().all(|knob| knob.ok) {
-            self.reported_knobs.clear();
+        self.tunables = tunable_status::read_tunables(host, record)?;
+        if self.tunables.iter().all(|tunable| tunable.ok) {
+            self.reported_tunables.clear();
             return Ok(());
         }
         let now = tunable_status::find_drift(host, record)?;
-        let new = now.iter().filter(|finding| !self.reported_knobs.contains(finding));
+        let new = now.iter().filter(|finding| !self.reported_tunables.contains(finding));
         events.extend(new.cloned().map(WatchEvent::Finding));
-        self.reported_knobs = now;
+        self.reported_tunables = now;
         Ok(())
     }
 
@@ -513,7 +513,7 @@ impl Watcher {
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
         self.ask_for_roles(host, &present, roles, &mut events);
         self.report_health(host, &mut events)?;
-        self.report_knobs(host, journal.record(), &mut events)?;
+        self.report_tunables(host, journal.record(), &mut events)?;
         let state = self.state_of(host, &present)?;
         // Thread IDs are reused, so ended threads are forgotten.
         self.seen.retain(|tid| present.contains(tid));

@@ -29,7 +29,10 @@ use crate::value::{self, Value, ValueKind};
 const FILE: &[&str] = &["default", "domain"];
 /// The keys of a row, except its `name`, and of `[default]`.
 pub const SETTINGS: &[&str] =
-    &["place", "strategy", "prefer", "isolate", "emulator", "avoid", "knobs"];
+    &["place", "strategy", "prefer", "isolate", "emulator", "avoid", TUNABLES];
+const TUNABLES: &str = "tunables";
+/// The earlier name of the key, which files may still have.
+const EARLIER_TUNABLES: &str = "knobs";
 
 /// How a domain is placed; `None` where the file does not say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +49,8 @@ pub struct DomainSettings {
     pub emulator: Option<EmulatorRequest>,
     /// CPUs that it must not use.
     pub avoid: Option<CpuSet>,
-    /// Tunables, as `--knob` takes them.
-    pub knobs: Option<Vec<String>>,
+    /// Tunables, as `--tunable` takes them.
+    pub tunables: Option<Vec<String>>,
 }
 
 impl DomainSettings {
@@ -61,7 +64,7 @@ impl DomainSettings {
             isolation: self.isolation.or(other.isolation),
             emulator: self.emulator.or(other.emulator),
             avoid: self.avoid.or_else(|| other.avoid.clone()),
-            knobs: self.knobs.or_else(|| other.knobs.clone()),
+            tunables: self.tunables.or_else(|| other.tunables.clone()),
         }
     }
 }
@@ -153,6 +156,7 @@ fn domains(root: Value, lines: &Lines<'_>) -> Result<Domains, Fault> {
     let mut keys = Keys::new(root, "the file", FILE)?;
     let mut found = Domains::default();
     if let Some(table) = keys.take("default") {
+        let table = table.with_key_renamed(EARLIER_TUNABLES, TUNABLES);
         let read = Keys::new(table, "default", SETTINGS).and_then(|mut keys| settings(&mut keys));
         match read {
             Ok(settings) => found.default = settings,
@@ -172,6 +176,7 @@ fn domains(root: Value, lines: &Lines<'_>) -> Result<Domains, Fault> {
 /// A row; the fault if the domains that it is for are not known.
 fn row(table: Value, known: &[&'static str], lines: &Lines<'_>) -> Result<DomainRow, Fault> {
     let line = lines.line_of(table.at);
+    let table = table.with_key_renamed(EARLIER_TUNABLES, TUNABLES);
     let (mut keys, unknown) = Keys::with_unknown(table, "domain", known)?;
     let unknown = match unknown {
         // It may be the name, misspelt.
@@ -241,13 +246,13 @@ fn settings(keys: &mut Keys) -> Result<DomainSettings, Fault> {
     if let Some((text, at)) = keys.text("avoid")? {
         found.avoid = Some(requests::pus("avoid", &text, at)?);
     }
-    let knobs = keys.texts("knobs")?;
-    for (words, at) in &knobs {
+    let tunables = keys.texts(TUNABLES)?;
+    for (words, at) in &tunables {
         // Which values are valid depends on the plan.
-        requests::knobs::parts(words).map_err(|fault| Fault { at: *at, ..fault })?;
+        requests::tunables::parts(words).map_err(|fault| Fault { at: *at, ..fault })?;
     }
-    if !knobs.is_empty() {
-        found.knobs = Some(knobs.into_iter().map(|(words, _)| words).collect());
+    if !tunables.is_empty() {
+        found.tunables = Some(tunables.into_iter().map(|(words, _)| words).collect());
     }
     Ok(found)
 }
@@ -340,12 +345,24 @@ strategy = \"low-latency\"
 prefer = \"frequency\"
 isolate = \"host\"
 avoid = \"0-1\"
-knobs = [\"new-irqs=housekeeping\"]
+tunables = [\"new-irqs=housekeeping\"]
 
 [[domain]]
 name = \"db-test?\"
 place = false
 ";
+
+    #[test]
+    fn tunables_have_the_same_effect_under_the_earlier_name_of_their_key() {
+        let [now, earlier] = ["tunables", "knobs"].map(|key| {
+            let lines = format!("{key} = [\"thp=never\"]\n");
+            let text = format!("[default]\n{lines}[[domain]]\nname = \"a\"\n{lines}");
+            Domains::from_toml(&text).unwrap()
+        });
+        assert_eq!(now, earlier);
+        assert!(now.faults.is_empty() && now.default.tunables.is_some(), "{now:?}");
+        assert!(now.rows.iter().all(|row| row.settings.tunables.is_some()), "{now:?}");
+    }
 
     #[test]
     fn a_domain_has_its_row_by_name_or_uuid_and_the_defaults() {
@@ -358,7 +375,7 @@ place = false
         assert_eq!(found.prefer, Some(Preference::Frequency));
         assert_eq!(found.isolation, Some(IsolationScope::Host));
         assert_eq!(found.avoid, Some(CpuSet::first_n(2)));
-        assert_eq!(found.knobs.as_deref(), Some(&["new-irqs=housekeeping".to_owned()][..]));
+        assert_eq!(found.tunables.as_deref(), Some(&["new-irqs=housekeeping".to_owned()][..]));
         assert_eq!(domains.row("web", uuid), Ok(None));
         let other = Domains::from_toml(&format!("[[domain]]\nname = \"{uuid}\"")).unwrap();
         let row = other.row("web", uuid).unwrap().unwrap();
@@ -379,7 +396,7 @@ place = false
     #[test]
     fn a_row_with_a_fault_is_left_out_with_its_place_and_the_others_stay() {
         let text = "[default]\nisolate = \"all\"\n[[domain]]\nname = \"bad\"\nplace = false
-knobs = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[domain]]\nname = \"\"";
+tunables = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[domain]]\nname = \"\"";
         let found = Domains::from_toml(text).unwrap();
         let row = |name| found.row(name, "").unwrap().unwrap();
         assert_eq!(row("good").settings.strategy.as_deref(), Some("compact"));
@@ -387,7 +404,7 @@ knobs = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[
         let place = Some(false);
         assert_eq!(row("bad").settings, DomainSettings { place, ..DomainSettings::default() });
         let why = row("bad").fault.as_ref().map(ToString::to_string).unwrap();
-        assert_eq!(why, "line 6, column 10: \"thp never\" is not written KEY=VALUE");
+        assert_eq!(why, "line 6, column 13: \"thp never\" is not written KEY=VALUE");
         assert_eq!(found.default, DomainSettings::default());
         let others: Vec<_> = found.faults.iter().filter_map(|fault| fault.place).collect();
         assert_eq!(others, [(2, 11), (11, 8)]);
@@ -424,7 +441,11 @@ knobs = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\n[[
         );
         check("[default]\nisolate = \"all\"", "line 2, column 11: isolate: \"all\" is not one of");
         check("[default]\navoid = \"x\"", "line 2, column 9: avoid: ");
-        check("[default]\nknobs = [\"nonsense=1\"]", "line 2, column 10: ");
+        check("[default]\ntunables = [\"nonsense=1\"]", "line 2, column 13: ");
+        check(
+            "[default]\ntunables = []\nknobs = []",
+            "line 3, column 1: default has no key \"knobs\"",
+        );
         check("[default]\nname = \"a\"", "line 2, column 1: default has no key \"name\"");
         check("nonsense", "line 1, column ");
     }

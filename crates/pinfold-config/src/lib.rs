@@ -2,7 +2,7 @@
 //!
 //! Stability: none; a part of the program, which may change in each release.
 //!
-//! - [`requests`]: what to place, and the tunables of `--knob`.
+//! - [`requests`]: what to place, and the tunables of `--tunable`.
 //! - [`domains`]: how domains are placed at their start.
 //! - [`platforms`]: a machine divided into virtual nodes, and time series for playback.
 //! - [`keys`] and [`value`]: the tables and values of any such file, each with its position, and the

@@ -10,10 +10,10 @@
 //! vcpus = 4
 //! ```
 
-pub(crate) mod knobs;
 pub(crate) mod locate;
 mod pins;
 mod policies;
+pub(crate) mod tunables;
 
 use std::collections::BTreeSet;
 
@@ -27,8 +27,8 @@ use crate::fault::Fault;
 use crate::keys::Keys;
 use crate::value::{self, Value, ValueKind, decimal, unit_bytes};
 
-pub use knobs::knob;
 pub use locate::{place_of, place_of_key};
+pub use tunables::set_tunable;
 
 const REQUEST: &[&str] =
     &["vm", "group", "host", "avoid", "isolate", "emulator", "interrupts", "prefer"];

@@ -45,6 +45,19 @@ impl Value {
         Self { at, what }
     }
 
+    /// This table with `now` in place of a key's earlier name, unless it has both.
+    #[must_use]
+    pub fn with_key_renamed(mut self, earlier: &str, now: &str) -> Self {
+        if let ValueKind::Table(entries) = &mut self.what
+            && !entries.iter().any(|(key, _, _)| key == now)
+        {
+            for (key, _, _) in entries.iter_mut().filter(|(key, _, _)| key == earlier) {
+                now.clone_into(key);
+            }
+        }
+        self
+    }
+
     /// The value as a text.
     ///
     /// # Errors

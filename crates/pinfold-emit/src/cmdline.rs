@@ -84,7 +84,7 @@ fn missing_pages(plan: &Plan, topology: &Topology) -> String {
     let tunables: Vec<String> = missing
         .map(|((node, page_bytes), pages)| {
             let pool = HugePagePool { node, page_bytes, pages };
-            format!("`--knob {}={}`", huge_pages::TUNABLE.key, Value::Pool(pool))
+            format!("`--tunable {}={}`", huge_pages::TUNABLE.key, Value::Pool(pool))
         })
         .collect();
     if tunables.is_empty() {

@@ -1,6 +1,6 @@
 //! The answers of a format for the tunables of a plan, as lines and comments.
 //!
-//! In the text each answer follows a comment that names the tunable in the syntax of `--knob`.
+//! In the text each answer follows a comment that names the tunable in the syntax of `--tunable`.
 
 use pinfold_model::tunables::{self, FormatAnswer, Scope, Setting};
 

@@ -177,7 +177,7 @@ impl Profile {
                 cmdline: String::new(),
                 sysctl: "# The real-time throttle, which tuned's profile switches off. With it on, a vCPU that polls under a\n\
                          # real-time policy is stopped for 50 ms in each second; with it off, one that spins locks out\n\
-                         # kernel threads of its CPU, and can hang the host. To switch it off, plan with `--knob rt-throttle=off`.\n\
+                         # kernel threads of its CPU, and can hang the host. To switch it off, plan with `--tunable rt-throttle=off`.\n\
                          kernel.sched_rt_runtime_us = 950000\n",
                 kernel: "ksoftirqd.*;rcuc.*;rcub.*;ktimersoftd.*;",
             };

@@ -12,7 +12,7 @@ pub struct Profile {
 /// A tunable of a profile.
 #[derive(Debug)]
 pub struct ProfileRow {
-    /// In the syntax of `--knob`.
+    /// In the syntax of `--tunable`.
     pub words: &'static str,
     /// Why the profile sets it.
     pub reason: &'static str,

@@ -89,7 +89,7 @@ pub static TUNABLES: [&Tunable; 27] = [
 /// A tunable.
 #[derive(Debug)]
 pub struct Tunable {
-    /// Its key on the command line: `--knob KEY=VALUE`.
+    /// Its key on the command line: `--tunable KEY=VALUE`.
     pub key: &'static str,
     /// What follows the key after a colon: `ROLE`, `DEVICE`; empty for most.
     pub of: &'static str,
@@ -288,7 +288,7 @@ impl FormatRule {
     }
 }
 
-/// One tunable with its value in a plan. Its text form is the argument of `--knob` that sets it.
+/// One tunable with its value in a plan. Its text form is the argument of `--tunable` that sets it.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// The tunable.

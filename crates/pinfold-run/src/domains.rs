@@ -261,7 +261,7 @@ place = false
     #[test]
     fn a_row_with_a_fault_is_a_warning_with_file_line_and_value() {
         let text = "[default]\nstrategy = \"compact\"\n[[domain]]\nname = \"db\"
-strategy = \"balanced\"\nknobs = [\"thp never\"]\n[[domain]]\nname = \"web\"\nstrategy = \"low-latency\"";
+strategy = \"balanced\"\ntunables = [\"thp never\"]\n[[domain]]\nname = \"web\"\nstrategy = \"low-latency\"";
         let asked = |name| {
             let machine = KnownMachine { name, uuid: "", xml: None };
             domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(text).unwrap())))
@@ -273,7 +273,7 @@ strategy = \"balanced\"\nknobs = [\"thp never\"]\n[[domain]]\nname = \"web\"\nst
         assert_eq!(db.settings.unwrap().strategy.as_deref(), Some("compact"));
         assert_eq!(
             db.findings[0].text,
-            "/d.toml: line 6, column 10: \"thp never\" is not written KEY=VALUE; the settings of \
+            "/d.toml: line 6, column 13: \"thp never\" is not written KEY=VALUE; the settings of \
              this row are left out"
         );
     }

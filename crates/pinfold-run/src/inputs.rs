@@ -246,51 +246,55 @@ pub fn fitting(
 /// Those of `plan`, and of [`set_tunables`], without the claims.
 pub fn plan_with_tunables(
     claims: &Claims,
-    knobs: &[String],
+    tunables: &[String],
     topology: &Topology,
     plan: impl Fn(&Claims) -> Result<Plan, Failure>,
 ) -> Result<Plan, Failure> {
     let mut around = plan(claims)?;
-    if let Err(failure) = set_tunables(&mut around, knobs, topology) {
+    if let Err(failure) = set_tunables(&mut around, tunables, topology) {
         if claims.all().is_empty() {
             return Err(failure);
         }
         let Ok(alone) = plan(&Claims::default()) else { return Err(failure) };
         around = alone;
-        set_tunables(&mut around, knobs, topology)?;
+        set_tunables(&mut around, tunables, topology)?;
     }
     planning::report_in(claims, &mut around);
     Ok(around)
 }
 
 /// Adds tunables from the command line to a plan, with findings about those that have no effect.
-pub fn set_tunables(plan: &mut Plan, knobs: &[String], topology: &Topology) -> Result<(), Failure> {
+pub fn set_tunables(
+    plan: &mut Plan,
+    tunables: &[String],
+    topology: &Topology,
+) -> Result<(), Failure> {
     let mut keys = BTreeSet::new();
-    for words in knobs {
+    for words in tunables {
         // Pools of huge pages and shares have a place in their value: `0:1048576:48`, `L3:0=f`.
         let (key, value) = words.split_once('=').unwrap_or((words, ""));
         let place = value.rsplit_once([':', '=']).map(|(place, _)| place);
         if !keys.insert((key.trim(), place)) {
-            return Err(Failure::new(Exit::Input, format!("--knob: {key} is given twice"))
+            return Err(Failure::new(Exit::Input, format!("--tunable: {key} is given twice"))
                 .with_hint("give each tunable once"));
         }
-        name_option("--knob", requests::knob(plan, words))?;
+        name_option("--tunable", requests::set_tunable(plan, words))?;
     }
     let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
-    if !knobs.is_empty() {
+    if !tunables.is_empty() {
         let mut weak = pinfold_model::tunables::validate_tunables(plan, topology);
         weak.retain(|finding| {
             finding.severity < Severity::Problem && !plan.findings.contains(finding)
         });
         plan.findings.extend(weak);
     }
-    match problem.filter(|_| !knobs.is_empty()) {
+    match problem.filter(|_| !tunables.is_empty()) {
         Some(finding) => {
-            let text = format!("--knob: {}: {}", finding.subject, finding.text);
+            let text = format!("--tunable: {}: {}", finding.subject, finding.text);
             let hint = finding.hint.as_deref();
             Err(Failure::new(Exit::Input, text)
-                .with_hint(hint.unwrap_or("docs/knobs.md has the values of each tunable")))
+                .with_hint(hint.unwrap_or("docs/tunables.md has the values of each tunable")))
         }
         None => Ok(()),
     }

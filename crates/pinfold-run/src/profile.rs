@@ -1,4 +1,4 @@
-//! The tunables of a profile that a host has, as `--knob` takes them.
+//! The tunables of a profile that a host has, as `--tunable` takes them.
 
 use pinfold_host::Host;
 use pinfold_model::profile::{self, PROFILES, Profile};

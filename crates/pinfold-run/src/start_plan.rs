@@ -90,8 +90,8 @@ pub fn plan(
         asked.emulator = attempt.emulator.unwrap_or_default();
         asked.isolation = attempt.isolation.unwrap_or(asked.isolation);
         let strategy = attempt.strategy.as_deref().unwrap_or(STRATEGY);
-        let knobs = attempt.knobs.unwrap_or_default();
-        let made = inputs::plan_with_tunables(now.claims, &knobs, topology, |claims| {
+        let tunables = attempt.tunables.unwrap_or_default();
+        let made = inputs::plan_with_tunables(now.claims, &tunables, topology, |claims| {
             inputs::make_plan(Some(strategy), topology, &asked, claims)
         });
         match made {
@@ -112,8 +112,8 @@ pub fn plan(
 /// The settings as they are, then with ever fewer of them.
 fn attempts(settings: &DomainSettings) -> Vec<DomainSettings> {
     let mut all = vec![settings.clone()];
-    if settings.knobs.is_some() {
-        all.push(DomainSettings { knobs: None, ..settings.clone() });
+    if settings.tunables.is_some() {
+        all.push(DomainSettings { tunables: None, ..settings.clone() });
     }
     all.push(DomainSettings {
         isolation: settings.isolation,

@@ -30,7 +30,7 @@ pub struct ActivePlacement {
     /// `None` if the machine has ended.
     pub status: Option<Status>,
     /// The tunables that were set.
-    pub knobs: Vec<TunableStatus>,
+    pub tunables: Vec<TunableStatus>,
     /// Cgroups that are missing.
     pub vanished: Vec<Finding>,
     /// Counters of monitoring groups.
@@ -95,7 +95,7 @@ impl ActivePlacement {
     pub fn is_as_planned(&self) -> bool {
         self.status.as_ref().is_some_and(Status::is_as_planned)
             && !self.is_left
-            && self.knobs.iter().all(|knob| knob.ok)
+            && self.tunables.iter().all(|tunable| tunable.ok)
             && self.vanished.iter().all(|finding| finding.severity == Severity::Note)
     }
 }
@@ -293,7 +293,7 @@ fn read_active_placement(host: &LiveHost, record: &Record) -> Result<ActivePlace
         vm_name: header.vm_name.clone(),
         process: header.vm.tid,
         plan,
-        knobs: pinfold_apply::read_tunables(host, record)?,
+        tunables: pinfold_apply::read_tunables(host, record)?,
         vanished: pinfold_apply::find_vanished(host, record)?,
         counters: pinfold_apply::read_counters(host, record)?,
         tables: MachineTables::read(host, header.vm.tid)?.filter(|_| status.is_some()),

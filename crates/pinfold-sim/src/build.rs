@@ -28,7 +28,7 @@ pub struct SimBuilder {
     online: Option<CpuSet>,
     nodes: u32,
     tree: SnapshotHost,
-    knobs: Vec<(String, WriteRule, String)>,
+    rules: Vec<(String, WriteRule, String)>,
     groups: Vec<(String, Cpuset)>,
     tasks: Vec<SimTask>,
     forgets_masks: bool,
@@ -50,7 +50,7 @@ impl SimBuilder {
             online: None,
             nodes: 1,
             tree: SnapshotHost::new(),
-            knobs: vec![
+            rules: vec![
                 integer(paths::sysctl_kernel("numa_balancing"), "0"),
                 integer(paths::sysctl_kernel("sched_rt_runtime_us"), "950000"),
                 integer(paths::sysctl_kernel("sched_rt_period_us"), "1000000"),
@@ -117,8 +117,8 @@ impl SimBuilder {
 
     /// Adds a writable file.
     #[must_use]
-    pub fn writable_file(mut self, path: &str, knob: WriteRule, content: &str) -> Self {
-        self.knobs.push((path.to_owned(), knob, content.to_owned()));
+    pub fn writable_file(mut self, path: &str, rule: WriteRule, content: &str) -> Self {
+        self.rules.push((path.to_owned(), rule, content.to_owned()));
         self
     }
 
@@ -192,7 +192,7 @@ impl SimBuilder {
                 (path("scaling_governor"), WriteRule::Governor, "performance\n".to_owned());
             let speed =
                 (path("scaling_setspeed"), WriteRule::Frequency, "<unsupported>\n".to_owned());
-            self.knobs.extend([governor, speed]);
+            self.rules.extend([governor, speed]);
         }
         self
     }
@@ -232,11 +232,11 @@ impl SimBuilder {
     #[must_use]
     pub fn hotplug(mut self) -> Self {
         for pu in CpuSet::first_n(self.pus).iter().skip(1) {
-            self.knobs.push((paths::cpu_is_online(pu), WriteRule::Online(pu), "1\n".to_owned()));
+            self.rules.push((paths::cpu_is_online(pu), WriteRule::Online(pu), "1\n".to_owned()));
         }
         let cores = self.cores();
         if self.threads_per_core > 1 {
-            self.knobs.push((paths::smt_control(), WriteRule::Smt(cores), "on\n".to_owned()));
+            self.rules.push((paths::smt_control(), WriteRule::Smt(cores), "on\n".to_owned()));
         }
         self
     }
@@ -261,7 +261,7 @@ impl SimBuilder {
             hierarchies,
             cpuset_index,
             tree: self.files(),
-            knobs: self.knobs.iter().map(|(path, knob, _)| (path.clone(), *knob)).collect(),
+            rules: self.rules.iter().map(|(path, rule, _)| (path.clone(), *rule)).collect(),
             forgets_masks: self.forgets_masks,
             clears_populated: self.clears_populated,
             local_partitions: self.local_partitions,
@@ -342,7 +342,7 @@ impl SimBuilder {
         put(paths::node_online(), &CpuSet::first_n(self.nodes), &mut tree);
         put(paths::boot_id(), &"0f4c5a52-6a3e-4c1b-9a55-3f2d6f1b7c10", &mut tree);
         put(paths::kernel_release(), &"6.12.0-sim", &mut tree);
-        for (path, _, content) in &self.knobs {
+        for (path, _, content) in &self.rules {
             tree.insert_file(path, content.as_str());
         }
         tree

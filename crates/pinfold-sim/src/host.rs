@@ -192,7 +192,7 @@ impl SimHost {
                 }
             }
         }
-        for path in machine.knobs.keys() {
+        for path in machine.rules.keys() {
             if let Ok(content) = machine.tree.read_text(path) {
                 text.push_str(&format!("{path}: {content:?}\n"));
             }

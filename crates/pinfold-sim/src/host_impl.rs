@@ -134,7 +134,7 @@ impl Machine {
             Some(Ok(ProcPath::File(..))) => Err(Errno::ACCESS),
             Some(Ok(_)) => Err(Errno::ISDIR),
             Some(Err(errno)) => Err(errno),
-            None => self.write_knob(&path, &text),
+            None => self.write_tunable(&path, &text),
         }
     }
 }

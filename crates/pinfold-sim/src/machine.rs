@@ -60,7 +60,7 @@ pub(super) struct Machine {
     /// Index of the hierarchy with cpuset.
     pub(super) cpuset_index: usize,
     pub(super) tree: SnapshotHost,
-    pub(super) knobs: BTreeMap<String, WriteRule>,
+    pub(super) rules: BTreeMap<String, WriteRule>,
     /// Simulates a kernel before 6.2.
     pub(super) forgets_masks: bool,
     /// Simulates Linux 7.0 or later: in v2, a group with tasks may clear its sets.
@@ -302,8 +302,8 @@ impl Machine {
     pub(super) fn set_online(&mut self, online: &CpuSet) {
         self.online = online.intersection(&self.possible);
         self.show_topology();
-        for (path, knob) in &self.knobs {
-            if let WriteRule::Online(pu) = knob {
+        for (path, rule) in &self.rules {
+            if let WriteRule::Online(pu) = rule {
                 let shown = u8::from(self.online.contains(*pu));
                 self.tree.insert_file(path, format!("{shown}\n"));
             }
@@ -391,8 +391,8 @@ impl Machine {
     }
 
     /// Content of a cpufreq file after this text was written to it.
-    fn cpufreq(&self, path: &str, knob: WriteRule, text: &str) -> Result<String, Errno> {
-        let taken = if knob == WriteRule::Governor {
+    fn cpufreq(&self, path: &str, rule: WriteRule, text: &str) -> Result<String, Errno> {
+        let taken = if rule == WriteRule::Governor {
             let known = self.read_sibling(path, "scaling_available_governors");
             known.split_whitespace().any(|word| word == text)
         } else {
@@ -409,9 +409,9 @@ impl Machine {
     }
 
     /// Writes to a file outside of the cgroup hierarchies.
-    pub(super) fn write_knob(&mut self, path: &str, text: &str) -> Result<(), Errno> {
+    pub(super) fn write_tunable(&mut self, path: &str, text: &str) -> Result<(), Errno> {
         let path = self.tree.canonical(path)?;
-        let Some(knob) = self.knobs.get(&path).copied() else {
+        let Some(rule) = self.rules.get(&path).copied() else {
             return Err(match self.tree.file_mut(&path) {
                 Ok(_) => Errno::ACCESS,
                 Err(errno) => errno,
@@ -421,7 +421,7 @@ impl Machine {
             return Ok(());
         }
         let bits = self.possible_bits();
-        let shown = match knob {
+        let shown = match rule {
             WriteRule::Online(pu) => {
                 let mut set = self.online.clone();
                 match text.trim() {
@@ -450,7 +450,7 @@ impl Machine {
             WriteRule::List => format!("{}\n", self.require_online(parse::list(text, bits)?)?),
             WriteRule::Managed => return Err(Errno::IO),
             WriteRule::Choice => choice(self.tree.file_mut(&path)?, text.trim())?,
-            WriteRule::Governor | WriteRule::Frequency => self.cpufreq(&path, knob, text.trim())?,
+            WriteRule::Governor | WriteRule::Frequency => self.cpufreq(&path, rule, text.trim())?,
             WriteRule::Steps(step) => format!("{}\n", parse::unsigned(text.trim())? / step * step),
             WriteRule::Pool(most) => format!("{}\n", parse::unsigned(text.trim())?.min(most)),
         };

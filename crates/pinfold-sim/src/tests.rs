@@ -111,7 +111,7 @@ fn deadline(runtime_ns: u64, deadline_ns: u64, period_ns: u64) -> Policy {
 }
 
 #[test]
-fn knobs_take_what_their_kind_takes() {
+fn tunables_take_what_their_kind_takes() {
     let sim = SimHost::builder(CgroupVersion::V1, 8)
         .writable_file("/proc/irq/default_smp_affinity", WriteRule::Mask, "ff\n")
         .writable_file("/proc/irq/5/smp_affinity_list", WriteRule::List, "0-7\n")

@@ -64,21 +64,21 @@ pub fn request(
 
 /// The tunables of the command line, with those of its profile that the host has; `host` is `None`
 /// for a plan for another machine.
-pub fn knobs(
+pub fn tunables(
     arguments: &PlacementArgs,
     host: Option<&LiveHost>,
     topology: &Topology,
 ) -> Result<Vec<String>, Failure> {
-    let Some(name) = &arguments.profile else { return Ok(arguments.knobs.clone()) };
+    let Some(name) = &arguments.profile else { return Ok(arguments.tunables.clone()) };
     let scope = profile::Scope {
         host: host.map(|host| host as &dyn Host),
         online: &topology.online(),
         isolates: arguments.isolate == Isolate::Host,
     };
-    let (knobs, note) =
-        profile::merge_tunables(profile::find_profile(name)?, &arguments.knobs, scope);
+    let (tunables, note) =
+        profile::merge_tunables(profile::find_profile(name)?, &arguments.tunables, scope);
     note.iter().for_each(|note| print_message(&note.to_string()));
-    Ok(knobs)
+    Ok(tunables)
 }
 
 /// The claims that a new plan for this host respects, unless the options ignore them.

@@ -38,7 +38,7 @@ enum Kind {
     /// A number that the kernel may round or not reach.
     Number,
     /// A tunable of the host.
-    Knob,
+    Tunable,
     /// A value that a method of emulated speed switches continuously while it works. Any present
     /// value counts as Pinfold's.
     Switched,
@@ -46,12 +46,12 @@ enum Kind {
 
 /// True for a file that is not a group's membership or cpuset. A missing or refused one is a
 /// finding.
-pub(crate) fn is_knob(path: &str) -> bool {
+pub(crate) fn is_tunable(path: &str) -> bool {
     if resctrl::is_inside(path) {
         return false;
     }
     match kind(path) {
-        Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Knob => true,
+        Kind::Irq | Kind::Mask | Kind::Choice | Kind::Number | Kind::Tunable => true,
         Kind::GrantedList
         | Kind::List
         | Kind::Controllers
@@ -85,7 +85,7 @@ fn of_tunable(path: &str) -> Kind {
         Some(Shape::List) => Kind::Irq,
         Some(Shape::Choice) => Kind::Choice,
         Some(Shape::Rounded) => Kind::Number,
-        Some(Shape::Text | Shape::Integer) | None => Kind::Knob,
+        Some(Shape::Text | Shape::Integer) | None => Kind::Tunable,
     }
 }
 
@@ -122,7 +122,7 @@ fn report_refusal(error: &HostError) -> Option<Finding> {
     if is_nodes_of_others(path) {
         return write_error::of_nodes(error);
     }
-    is_knob(path).then(|| write_error::finding(error)).flatten()
+    is_tunable(path).then(|| write_error::finding(error)).flatten()
 }
 
 /// True for the memory nodes of the machine's own group. A group that Pinfold made accepts no task
@@ -151,7 +151,7 @@ pub(crate) fn still_holds(
 }
 
 /// What the user can do about a refused tunable; `None` for other files and errors.
-pub(crate) fn knob_hint(error: &HostError) -> Option<String> {
+pub(crate) fn tunable_hint(error: &HostError) -> Option<String> {
     report_refusal(error)?.hint
 }
 
@@ -411,7 +411,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(selected_word(found) == selected_word(value)),
         Kind::Controllers => Ok(has_controller(found, controller(value))),
-        Kind::Partition | Kind::Text | Kind::Number | Kind::Knob | Kind::Switched => {
+        Kind::Partition | Kind::Text | Kind::Number | Kind::Tunable | Kind::Switched => {
             Ok(found.trim_ascii() == value.trim_ascii())
         }
     }

@@ -51,7 +51,7 @@ fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     if !builder.plan.tuning.has(&rt_throttle::TUNABLE)
         && let Some(finding) = throttle_disabled_finding(builder.state.text(&throttle_path())?)
     {
-        builder.add_finding(finding.with_hint("switch it on with --knob rt-throttle=on"));
+        builder.add_finding(finding.with_hint("switch it on with --tunable rt-throttle=on"));
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ fn files(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
             continue;
         }
         for (path, raw) in tunable.files(value, &pus) {
-            builder.knob(tunable.name, path, raw, tunable.reason)?;
+            builder.set_tunable(tunable.name, path, raw, tunable.reason)?;
         }
     }
     Ok(())
@@ -60,7 +60,7 @@ fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         let now = builder.state.text(&path)?;
         let is_unlimited = now.is_none_or(|text| text.trim() == "-1");
         if is_unlimited || !value.is_on() {
-            builder.knob(tunable.name, path, raw, tunable.reason)?;
+            builder.set_tunable(tunable.name, path, raw, tunable.reason)?;
         }
     }
     Ok(())
@@ -68,7 +68,7 @@ fn throttle(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
 
 impl StepBuilder<'_> {
     /// Sets a tunable unless it already has the value.
-    pub(super) fn knob(
+    pub(super) fn set_tunable(
         &mut self,
         subject: &str,
         path: String,

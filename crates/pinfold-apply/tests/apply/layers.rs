@@ -13,7 +13,7 @@ use pinfold_sim::{SimBuilder, SimHost, WriteRule};
 const PLACED: [u32; 3] = [500, 720, 300];
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-fn knobs(builder: SimBuilder) -> SimBuilder {
+fn tunables(builder: SimBuilder) -> SimBuilder {
     builder
         .nodes(2)
         .writable_file(&paths::default_smp_affinity(), WriteRule::Mask, "ff\n")
@@ -79,7 +79,7 @@ fn revert(bench: &Bench, host: &SimHost, pid: u32) -> UndoReport {
 
 /// The host, without the notes of what was written to it.
 fn host() -> SimHost {
-    let host = knobs(crate::common::v2_builder()).build();
+    let host = tunables(crate::common::v2_builder()).build();
     let emulator = crate::common::v2().host.task(Tid(500)).unwrap();
     host.add_task(emulator.in_group("/"));
     host
@@ -191,7 +191,7 @@ fn two_isolated_placements_leave_no_task_confined_in_either_order() {
 #[test]
 fn tunables_are_replaced_in_both_directions() {
     for [first, second] in [[0, 1], [1, 0], [0, 2], [2, 0]] {
-        let host = knobs(crate::common::v2_builder()).build();
+        let host = tunables(crate::common::v2_builder()).build();
         let (bench, before) = (Bench::new(), host.snapshot());
         let target = target(&host, 300);
         let plans = [first, second].map(|choice| plan(tuning(choice), "0,4"));
@@ -206,7 +206,7 @@ fn tunables_are_replaced_in_both_directions() {
         let mut journal = journals.begin(&host, &new).unwrap();
         apply(&host, &plans[0], &target, &mut journal, &mut no_observer()).unwrap();
         let alone = |plan: &Plan| {
-            let host = knobs(crate::common::v2_builder()).build();
+            let host = tunables(crate::common::v2_builder()).build();
             let bench = Bench::new();
             let mut journal = bench.journals().begin(&host, &new).unwrap();
             apply(&host, plan, &target, &mut journal, &mut no_observer()).unwrap();

@@ -8,13 +8,13 @@
     reason = "a test may panic, and reports why it was skipped"
 )]
 
+mod changed_tunables;
 #[path = "../common/mod.rs"]
 mod common;
 mod counted;
 mod guard;
 mod journal;
 mod kept;
-mod knobs;
 mod layers;
 mod order;
 mod others;

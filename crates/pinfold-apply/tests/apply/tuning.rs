@@ -1,4 +1,4 @@
-//! The host's knobs on simulated hosts: set, read back, refused, killed at every step, undone.
+//! The host's tunables on simulated hosts: set, read back, refused, killed at every step, undone.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ const DEVICE: &str = "0000:05:00.0";
 const ENOSPC: i32 = 28;
 const MANAGED: u32 = 33;
 
-/// A host with every knob: interrupts of which one is managed, two nodes, two cpufreq policies.
-fn knobs(builder: SimBuilder) -> SimBuilder {
+/// A host with every tunable: interrupts of which one is managed, two nodes, two cpufreq policies.
+fn tunables(builder: SimBuilder) -> SimBuilder {
     let mut builder = builder
         .nodes(2)
         .file(&format!("{}/31", paths::pci_msi_irqs(DEVICE)), "msix\n")
@@ -88,7 +88,7 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         .with_pages(0, SimPages { movable: 100, in_use: 7 })
         .with_pages(1, SimPages { movable: 200, in_use: 0 });
     let none = CpuSet::new;
-    let builder = more(knobs(crate::common::v2_builder()))
+    let builder = more(tunables(crate::common::v2_builder()))
         .clears_populated()
         .group("/machine.slice", none(), none())
         .group("/machine.slice/vm1.scope", none(), none())
@@ -121,7 +121,7 @@ fn case_with(more: impl FnOnce(SimBuilder) -> SimBuilder) -> Case {
         is_preferred: false,
         reason: "as the test says".to_owned(),
     });
-    Case { name: "knobs", host, target, plan }
+    Case { name: "tunables", host, target, plan }
 }
 
 fn thread(tid: u32, name: &str) -> SimTask {
@@ -133,7 +133,7 @@ fn read(host: &SimHost, path: &str) -> String {
 }
 
 #[test]
-fn every_knob_is_set_and_comes_back_byte_for_byte() {
+fn every_tunable_is_set_and_comes_back_byte_for_byte() {
     let case = case();
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let dry = plan_steps(&case.host, &case.plan, &case.target).unwrap();
@@ -284,7 +284,7 @@ fn what_is_refused_is_reported_with_a_hint_or_ends_a_plan_that_requires_it() {
 }
 
 #[test]
-fn a_read_only_sys_leaves_a_host_without_knobs_and_as_it_was() {
+fn a_read_only_sys_leaves_a_host_without_tunables_and_as_it_was() {
     const EROFS: i32 = 30;
     let case = case();
     let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -339,7 +339,7 @@ fn interrupts_that_irqbalance_owns_are_reported() {
 }
 
 #[test]
-fn a_knob_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done() {
+fn a_tunable_that_vanishes_before_it_is_written_is_named_and_nothing_is_half_done() {
     for (file, errno) in [("cpuset.mems", 19), ("cpuset.mems", 2), ("scaling_governor", 19)] {
         let case = case();
         let (bench, before) = (Bench::new(), case.host.snapshot());
@@ -427,8 +427,8 @@ fn what_the_kernel_made_of_a_number_is_ours() {
     assert_eq!(read(&case.host, &pool), "64");
     assert_eq!(read(&case.host, &most), "400000");
     let record = bench.journals().read(&crate::common::id(&case)).unwrap().unwrap();
-    let knobs = pinfold_apply::read_tunables(&case.host, &record).unwrap();
-    assert!(knobs.iter().all(|knob| knob.ok), "{knobs:?}");
+    let tunables = pinfold_apply::read_tunables(&case.host, &record).unwrap();
+    assert!(tunables.iter().all(|tunable| tunable.ok), "{tunables:?}");
     let report = bench.undo(&case);
     assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
     assert_same(&before, &case.host, "rounded");

@@ -159,7 +159,7 @@ impl TestHost {
                 Ok(_) | Err(_) => lines.push(name),
             }
         }
-        // A load average of the group, not a knob.
+        // A load average of the group, not a tunable.
         lines.retain(|line| !line.starts_with("cpuset.memory_pressure:"));
         lines.join("\n")
     }

@@ -23,11 +23,11 @@ fn huge_pages_are_counted_for_the_kernel_command_line() {
     topology.nodes.iter_mut().for_each(|node| node.memory_bytes = 64 << 30);
     let mut layout = plan("realtime", &topology, &request).unwrap();
     let node = layout.vnodes[0].memory.as_ref().unwrap().nodes[0];
-    let knob = format!("`--knob huge-pages={node}:1048576:16`");
-    assert!(unfolded(&layout, &topology).contains(&knob), "{}", unfolded(&layout, &topology));
+    let tunable = format!("`--tunable huge-pages={node}:1048576:16`");
+    assert!(unfolded(&layout, &topology).contains(&tunable), "{}", unfolded(&layout, &topology));
     layout.tuning = Tuning::from_words(&[&format!("huge-pages={node}:1048576:16")]).unwrap();
     assert!(
-        !unfolded(&layout, &topology).contains("--knob huge-pages"),
+        !unfolded(&layout, &topology).contains("--tunable huge-pages"),
         "{}",
         unfolded(&layout, &topology)
     );

@@ -115,7 +115,7 @@ fn systemd_takes_the_units() {
     let units = format!("{root}/etc/systemd/system");
     let mut layout = plan_balanced();
     for words in ["cpu-weight=200", "cpu-quota=33333/100000"] {
-        pinfold_config::requests::knob(&mut layout, words).unwrap();
+        pinfold_config::requests::set_tunable(&mut layout, words).unwrap();
     }
     let text = emit::systemd(&layout).unwrap();
     let mut names = Vec::new();
@@ -206,7 +206,7 @@ fn real_time_vcpus_are_real_time_in_every_format() {
     request.vnodes[0].memory =
         Some(pinfold_model::MemoryRequest { bytes: 1 << 30, page_bytes: Some(1 << 30) });
     let mut layout = plan("low-latency", &topology, &request).unwrap();
-    pinfold_config::requests::knob(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
+    pinfold_config::requests::set_tunable(&mut layout, "policy:vcpu(1)=fifo:1").unwrap();
     let nova = emit::nova(&layout, &topology).unwrap();
     assert!(nova.contains("hw:cpu_realtime=yes\n"), "{nova}");
     assert!(nova.contains("'hw:cpu_realtime_mask=^0'\n"), "{nova}");
@@ -308,7 +308,7 @@ fn a_process_group_is_a_service_and_nothing_else() {
     let vnode = pinfold_model::VnodeRequest::processes("slow", 2, speed);
     let request = pinfold_model::Request::from_vnodes(vec![vnode]);
     let mut layout = plan("vnodes", &topology, &request).unwrap();
-    pinfold_config::requests::knob(&mut layout, "policy:task=batch:5").unwrap();
+    pinfold_config::requests::set_tunable(&mut layout, "policy:task=batch:5").unwrap();
     let units = emit::systemd(&layout).unwrap();
     for part in ["\nCPUSchedulingPolicy=batch\nNice=5\n", "cannot express the speed 40%"] {
         assert!(units.contains(part), "{part} is not in\n{units}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_config::requests::knob;
+use pinfold_config::requests::set_tunable;
 use pinfold_host::{files, paths, process};
 use pinfold_model::tunables::{self, TUNABLES, Value, governor, settings};
 use pinfold_model::{NodeId, Plan, PuId, Severity, Topology};
@@ -51,7 +51,7 @@ fn plan_with(strategy: &str, vcpus: u32, topology: &Topology, words: &[&str]) ->
     let mut request = exactly(vcpus);
     request.vnodes[0].name = "win-10 'x'".to_owned();
     let mut layout = plan(strategy, topology, &request).unwrap();
-    words.iter().for_each(|words| knob(&mut layout, words).unwrap());
+    words.iter().for_each(|words| set_tunable(&mut layout, words).unwrap());
     layout
 }
 
@@ -90,7 +90,7 @@ fn one_of_each_is_every_key_and_comes_back_from_its_text() {
     assert_eq!(found, known);
     let mut again = plan_with("low-latency", 2, &topology, &[]);
     for setting in settings(&layout) {
-        knob(&mut again, &setting.to_string()).unwrap();
+        set_tunable(&mut again, &setting.to_string()).unwrap();
     }
     assert_eq!(words(&again), words(&layout));
     assert!(validate(&layout, &topology).is_empty(), "{:?}", validate(&layout, &topology));
@@ -122,7 +122,7 @@ fn every_format_names_every_tunable() {
 fn a_plan_that_keeps_nothing_apart_says_its_tunables() {
     let topology = i7_4790k().build();
     let mut layout = plan("max-performance", &topology, &auto()).unwrap();
-    knob(&mut layout, "thp=never").unwrap();
+    set_tunable(&mut layout, "thp=never").unwrap();
     assert!(emit::cmdline(&layout, &topology).contains("\ntransparent_hugepage=never\n"));
     let tuned = emit::tuned_profile(&layout, &topology);
     assert!(tuned.contains("[main]\n") && tuned.contains("[vm]\n# thp=never\n"), "{tuned}");
@@ -357,14 +357,14 @@ fn what_a_host_does_not_have_is_refused_by_the_plan() {
         &pinfold_model::Request::vm("x", pinfold_model::VcpuCount::Exactly(2)),
     )
     .unwrap();
-    knob(&mut shared, "partition=root").unwrap();
+    set_tunable(&mut shared, "partition=root").unwrap();
     assert!(validate(&shared, &topology).iter().any(|one| one.text.contains("partition")));
     let fine = ["irq:81:00.0=0", "irq:node:1=0", "irq:all=0", "offline=3", "share=L3:0=ffff"];
     let layout = plan_with("low-latency", 2, &topology, &fine);
     assert_eq!(validate(&layout, &topology), []);
     assert_eq!(layout.irqs[0].device, "0000:81:00.0");
     for words in ["irq:eth0=0", "irq:=0", "irq:node:x=0", "irq:../x=0"] {
-        let error = knob(&mut layout.clone(), words).unwrap_err();
+        let error = set_tunable(&mut layout.clone(), words).unwrap_err();
         assert!(error.hint().is_some_and(|hint| hint.contains("irq:all")), "{words}: {error}");
     }
 }
@@ -410,7 +410,7 @@ fn the_page_has_the_table_of_tunables() {
     plans.push(pages);
     plans.push({
         let mut floating = plan("none", &topology, &exactly(2)).unwrap();
-        knob(&mut floating, "cpu-quota=50000/100000").unwrap();
+        set_tunable(&mut floating, "cpu-quota=50000/100000").unwrap();
         floating
     });
     let table = emit::table(&emit::FORMATS, &plans, &topology);
@@ -435,14 +435,14 @@ fn a_host_without_a_cache_has_none_to_share() {
 
 #[test]
 fn each_tunable_has_its_row_in_the_documentation() {
-    let page = include_str!("../../../../docs/knobs.md");
+    let page = include_str!("../../../../docs/tunables.md");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     for tunable in TUNABLES.iter().filter(|one| one.key != "required") {
         let end = if tunable.of.is_empty() { "=" } else { ":" };
         let key = format!("`{}{end}", tunable.key);
-        assert!(rows.iter().any(|row| row.contains(&key)), "docs/knobs.md has no row for {key}");
+        assert!(rows.iter().any(|row| row.contains(&key)), "docs/tunables.md has no row for {key}");
     }
-    assert!(page.contains("`--knob required=yes`"));
+    assert!(page.contains("`--tunable required=yes`"));
 }
 
 /// Names in the table that the compiler does not check.
@@ -485,7 +485,7 @@ fn interrupts_that_may_go_everywhere_are_reported() {
     for key in ["irq:all", "irq:node:0", "new-irqs", "workqueues"] {
         let words = format!("{key}=housekeeping");
         let mut shared = plan("compact", &topology, &auto()).unwrap();
-        knob(&mut shared, &words).unwrap();
+        set_tunable(&mut shared, &words).unwrap();
         assert_eq!(shared.housekeeping, topology.online());
         let found = validate(&shared, &topology);
         let finding = found.iter().find(|one| one.text.contains("nothing is moved")).unwrap();

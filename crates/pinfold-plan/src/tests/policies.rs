@@ -1,6 +1,6 @@
 //! Scheduling policies in request files and on the command line.
 
-use pinfold_config::requests::{from_toml, knob, parse_vm_spec};
+use pinfold_config::requests::{from_toml, parse_vm_spec, set_tunable};
 use pinfold_model::{Policy, Request, Role, VcpuCount};
 use pinfold_samples::machine::dual_x5540;
 
@@ -60,12 +60,12 @@ fn a_real_time_vcpu_leaves_the_emulator_and_the_host_a_pu() {
     let topology = dual_x5540().build();
     let mut request = Request::vm("a", VcpuCount::Exactly(8));
     let mut plan = plan("compact", &topology, &request).unwrap();
-    knob(&mut plan, "policy:vcpu=rr:1").unwrap();
+    set_tunable(&mut plan, "policy:vcpu=rr:1").unwrap();
     assert_eq!(
         plan.vnodes[0].thread(&Role::Vcpu(7)).unwrap().policy,
         Some(Policy::RoundRobin { priority: 1 })
     );
-    let hint = knob(&mut plan, "policy:cpu=rr:1").unwrap_err().hint().unwrap();
+    let hint = set_tunable(&mut plan, "policy:cpu=rr:1").unwrap_err().hint().unwrap();
     assert!(hint.contains("vcpu(N)"), "{hint}");
     let policy_request = pinfold_model::PolicyRequest {
         role: "vcpu".to_owned(),

@@ -1,8 +1,8 @@
 //! Request files and their command line syntax.
 
 use pinfold_config::requests::{
-    device, free_share, from_toml, knob, parse_emulator_request, parse_group_spec, parse_vm_spec,
-    vnode_name,
+    device, free_share, from_toml, parse_emulator_request, parse_group_spec, parse_vm_spec,
+    set_tunable, vnode_name,
 };
 use pinfold_model::tunables::{CpuQuota, Value, cpu_quota, cpu_weight, new_irqs};
 use pinfold_model::{
@@ -267,7 +267,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
+fn tunables_are_put_into_a_plan_and_what_cannot_be_is_named() {
     let mut layout = crate::schema::from_json(include_str!("golden/plan-1.json")).unwrap();
     let housekeeping = layout.housekeeping.clone();
     for words in [
@@ -286,24 +286,29 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
         "cpu-quota=50000/100000",
         "required=yes",
     ] {
-        knob(&mut layout, words).unwrap_or_else(|error| panic!("{words}: {error}"));
+        set_tunable(&mut layout, words).unwrap_or_else(|error| panic!("{words}: {error}"));
     }
     assert_eq!(layout.tuning.cpus(&new_irqs::TUNABLE), Some(&housekeeping));
     assert_eq!(layout.irqs.last().unwrap().device, "0000:05:00.0");
     assert_eq!(crate::schema::from_json(&crate::schema::to_json(&layout)), Ok(layout.clone()));
-    wrong_knob("thp", "\"thp\" is not written KEY=VALUE", "tunables are policy:ROLE=", &mut layout);
-    wrong_knob(
+    wrong_tunable(
+        "thp",
+        "\"thp\" is not written KEY=VALUE",
+        "tunables are policy:ROLE=",
+        &mut layout,
+    );
+    wrong_tunable(
         "governer=x",
         "no tunable \"governer\"",
         "did you mean governor? tunables are policy:ROLE, ",
         &mut layout,
     );
-    wrong_knob("thp=off", "thp: \"off\" is not one of always, madvise, never", "", &mut layout);
-    wrong_knob("workqueues=", "not at least one CPU", "housekeeping", &mut layout);
-    wrong_knob("new-irqs=x", "new-irqs: ", "OS indexes", &mut layout);
-    wrong_knob("cpu-quota=5", "QUOTA_US/PERIOD_US", "", &mut layout);
-    wrong_knob("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "", &mut layout);
-    wrong_knob("wake-up-us=-1", "whole number", "", &mut layout);
+    wrong_tunable("thp=off", "thp: \"off\" is not one of always, madvise, never", "", &mut layout);
+    wrong_tunable("workqueues=", "not at least one CPU", "housekeeping", &mut layout);
+    wrong_tunable("new-irqs=x", "new-irqs: ", "OS indexes", &mut layout);
+    wrong_tunable("cpu-quota=5", "QUOTA_US/PERIOD_US", "", &mut layout);
+    wrong_tunable("huge-pages=1:2048", "NODE:SIZE_KIB:PAGES", "", &mut layout);
+    wrong_tunable("wake-up-us=-1", "whole number", "", &mut layout);
     layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(0));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
@@ -317,8 +322,8 @@ fn knobs_are_put_into_a_plan_and_what_cannot_be_is_named() {
     );
 }
 
-fn wrong_knob(words: &str, part: &str, hint: &str, layout: &mut Plan) {
-    let error = knob(layout, words).unwrap_err();
+fn wrong_tunable(words: &str, part: &str, hint: &str, layout: &mut Plan) {
+    let error = set_tunable(layout, words).unwrap_err();
     assert!(error.to_string().contains(part), "{words}: {error}");
     assert!(error.hint().unwrap_or_default().contains(hint), "{words}: {:?}", error.hint());
 }

@@ -130,13 +130,13 @@ impl Cause {
     #[must_use]
     pub fn remedy(&self, selector: &str, elsewhere: &str) -> Option<String> {
         match self {
-            Cause::Interrupt { .. } => apply(selector, "--knob irq:all=housekeeping"),
+            Cause::Interrupt { .. } => apply(selector, "--tunable irq:all=housekeeping"),
             Cause::Softirq { name, .. }
                 if name == "NET_RX" || name == "NET_TX" || name == "BLOCK" =>
             {
-                apply(selector, "--knob irq:all=housekeeping")
+                apply(selector, "--tunable irq:all=housekeeping")
             }
-            Cause::KernelWork { .. } => apply(selector, "--knob workqueues=housekeeping"),
+            Cause::KernelWork { .. } => apply(selector, "--tunable workqueues=housekeeping"),
             Cause::Thread { is_own: true, .. } | Cause::Awaited { is_own: true, .. } => {
                 apply(selector, "")
             }
@@ -144,7 +144,7 @@ impl Cause {
                 let command = format!("taskset -pc {} {tid}", quote(elsewhere));
                 (!elsewhere.is_empty()).then_some(command)
             }),
-            Cause::IdleExit { .. } => apply(selector, "--knob wake-up-us=10"),
+            Cause::IdleExit { .. } => apply(selector, "--tunable wake-up-us=10"),
             Cause::Quota { group, is_v1 } => Some(quota_off(group, *is_v1)),
             Cause::Processor { .. }
             | Cause::Softirq { .. }

@@ -52,7 +52,8 @@ struct PlacementEntry {
     as_planned: bool,
     counters_bytes: BTreeMap<String, Option<u64>>,
     page_tables: Option<TablesEntry>,
-    knobs: Vec<KnobEntry>,
+    #[serde(rename = "knobs")]
+    tunables: Vec<TunableEntry>,
     roles: Vec<RoleEntry>,
     movable: Option<Vec<IntruderEntry>>,
     findings: Vec<FindingEntry>,
@@ -76,7 +77,7 @@ impl PlacementEntry {
             as_planned: one.is_as_planned(),
             counters_bytes: counters.collect(),
             page_tables: one.tables.as_ref().map(TablesEntry::new),
-            knobs: one.knobs.iter().map(KnobEntry::new).collect(),
+            tunables: one.tunables.iter().map(TunableEntry::new).collect(),
             roles: status.iter().flat_map(|status| &status.roles).map(RoleEntry::new).collect(),
             movable: status.map(|status| IntruderEntry::list(&status.movable)),
             findings: FindingEntry::list(status.map_or(&[], |status: &Status| &status.findings)),
@@ -125,20 +126,20 @@ impl NodeEntry {
 }
 
 #[derive(Serialize)]
-struct KnobEntry {
+struct TunableEntry {
     path: String,
     planned: String,
     found: Option<String>,
     ok: bool,
 }
 
-impl KnobEntry {
-    fn new(knob: &TunableStatus) -> Self {
+impl TunableEntry {
+    fn new(tunable: &TunableStatus) -> Self {
         Self {
-            path: knob.path.clone(),
-            planned: knob.planned.clone(),
-            found: knob.found.clone(),
-            ok: knob.ok,
+            path: tunable.path.clone(),
+            planned: tunable.planned.clone(),
+            found: tunable.found.clone(),
+            ok: tunable.ok,
         }
     }
 }

@@ -75,15 +75,16 @@ impl TrialEnvironment {
         cell: &Cell,
         HostFacts { host, topology, facts }: HostFacts<'_>,
     ) -> Result<Self, String> {
-        let knobs = knobs(study, cell);
-        let first_siblings = without_siblings(&knobs, topology);
+        let tunables = tunables(study, cell);
+        let first_siblings = without_siblings(&tunables, topology);
         let topology = first_siblings.as_ref().unwrap_or(topology);
-        if let Some(reason) = lacking(host, &knobs, topology) {
+        if let Some(reason) = lacking(host, &tunables, topology) {
             return Err(reason);
         }
         if let Some(guest_request) = cell.guest(study)? {
             let known = HostFacts { host, topology, facts };
-            let guest = GuestSetup::new(CellLevels { study, cell }, guest_request, &knobs, known)?;
+            let guest =
+                GuestSetup::new(CellLevels { study, cell }, guest_request, &tunables, known)?;
             return Ok(TrialEnvironment::Guest(Box::new(guest)));
         }
         let level = |acts: FactorEffect| cell.level_with_effect(study, &acts);
@@ -96,7 +97,7 @@ impl TrialEnvironment {
         let is_slow = level(FactorEffect::Speed).is_some() || level(FactorEffect::Method).is_some();
         let strategy = level(FactorEffect::Strategy).map(|level| level.text.as_str());
         if is_slow {
-            if strategy.is_some() || !knobs.is_empty() {
+            if strategy.is_some() || !tunables.is_empty() {
                 return Err("placements cannot be combined with slow cores, which have their own"
                     .to_owned());
             }
@@ -108,7 +109,7 @@ impl TrialEnvironment {
         let threads =
             level(FactorEffect::Threads).map(|level| count(level, "threads")).transpose()?;
         let vcpus = level(FactorEffect::Vcpus).map(|level| count(level, "vCPUs")).transpose()?;
-        if strategy.is_none() && knobs.is_empty() {
+        if strategy.is_none() && tunables.is_empty() {
             let inherited = topology.inherited_cpus();
             let from = match cores {
                 Some(cores) if cores as usize > inherited.len() => &topology.allowed,
@@ -119,7 +120,7 @@ impl TrialEnvironment {
         }
         let size = cores.or(vcpus).or(threads).unwrap_or(1);
         let strategy = strategy.unwrap_or(NONE);
-        let plan = plan_trial(strategy, &knobs, size, topology)?;
+        let plan = plan_trial(strategy, &tunables, size, topology)?;
         let places = if cell
             .workload(study)
             .program
@@ -165,12 +166,12 @@ fn first_cycle(places: Vec<PuId>) -> Vec<PuId> {
 }
 
 /// The tunables that a cell sets, as `KEY=VALUE`.
-fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
+fn tunables(study: &Study, cell: &Cell) -> Vec<String> {
     study
         .factors
         .iter()
         .filter_map(|factor| match &factor.effect {
-            FactorEffect::Knob(key) => {
+            FactorEffect::Tunable(key) => {
                 let level = cell.level(study, &factor.name)?;
                 (level != AS_IS).then(|| format!("{key}={level}"))
             }
@@ -200,11 +201,11 @@ fn knobs(study: &Study, cell: &Cell) -> Vec<String> {
 
 /// Why this host cannot set one of these tunables, determined by planning them for this process.
 /// Tunables of a role that this process does not have are checked when a trial applies them.
-fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<String> {
-    if knobs.is_empty() {
+fn lacking(host: &LiveHost, tunables: &[String], topology: &Topology) -> Option<String> {
+    if tunables.is_empty() {
         return None;
     }
-    let plan = plan_trial(NONE, knobs, 1, topology).ok()?;
+    let plan = plan_trial(NONE, tunables, 1, topology).ok()?;
     let stat = host.read_text(&paths::process_stat(process::own_pid())).ok()?;
     let task = proc_stat::parse(&stat).ok()?.task();
     let target = Target::new(task.tid, vec![(task, Role::Task)]);
@@ -222,8 +223,8 @@ fn lacking(host: &LiveHost, knobs: &[String], topology: &Topology) -> Option<Str
 }
 
 /// With the tunable `smt=off`, only the first CPU of each core is available for planning.
-fn without_siblings(knobs: &[String], topology: &Topology) -> Option<Topology> {
-    if !knobs.iter().any(|knob| knob == "smt=off") {
+fn without_siblings(tunables: &[String], topology: &Topology) -> Option<Topology> {
+    if !tunables.iter().any(|tunable| tunable == "smt=off") {
         return None;
     }
     let firsts = topology.cores.iter().filter_map(|core| core.pus.first()).collect();
@@ -237,14 +238,14 @@ fn count(level: &Level, what: &str) -> Result<u32, String> {
 
 fn plan_trial(
     strategy: &str,
-    knobs: &[String],
+    tunables: &[String],
     size: u32,
     topology: &Topology,
 ) -> Result<Plan, String> {
     let group = VnodeRequest::processes(NAME, size, Speed::FULL);
     let plan = pinfold_plan::plan(strategy, topology, &Request::from_vnodes(vec![group]))
         .map_err(|error| error.to_string())?;
-    guests::with_knobs(plan, knobs, topology)
+    guests::with_tunables(plan, tunables, topology)
 }
 
 fn speed_of(level: Option<&Level>) -> Result<Speed, String> {

@@ -57,7 +57,7 @@ impl GuestSetup {
     pub fn new(
         levels: CellLevels<'_>,
         guest_request: GuestRequest,
-        knobs: &[String],
+        tunables: &[String],
         HostFacts { host, topology, .. }: HostFacts<'_>,
     ) -> Result<Self, String> {
         let isa = guest_request.isa.or_else(Isa::of_host);
@@ -91,7 +91,7 @@ impl GuestSetup {
         let mut plan = plan(strategy, emulator, guest_request.vcpus, topology)?;
         let asked = memory_node(levels.acting(&FactorEffect::MemoryNode), &plan.pus(), topology)?;
         let memory = bound_from_start(&mut plan, asked, topology);
-        let plan = with_knobs(plan, knobs, topology)?;
+        let plan = with_tunables(plan, tunables, topology)?;
         let same_program = levels
             .acting(&FactorEffect::OtherMachines)
             .is_some_and(|level| level.text == SAME_PROGRAM);
@@ -248,11 +248,15 @@ pub fn plan(
 
 /// Adds tunables of the host to a plan, and checks it. All of them are required: a cell is about
 /// its tunables, so a trial without one must fail.
-pub fn with_knobs(mut plan: Plan, knobs: &[String], topology: &Topology) -> Result<Plan, String> {
-    for words in knobs {
-        requests::knob(&mut plan, words).map_err(|error| error.to_string())?;
+pub fn with_tunables(
+    mut plan: Plan,
+    tunables: &[String],
+    topology: &Topology,
+) -> Result<Plan, String> {
+    for words in tunables {
+        requests::set_tunable(&mut plan, words).map_err(|error| error.to_string())?;
     }
-    plan.tuning.required = !knobs.is_empty();
+    plan.tuning.required = !tunables.is_empty();
     let wrong = pinfold_plan::validate(&plan, topology);
     match wrong.iter().find(|finding| finding.severity == Severity::Problem) {
         Some(finding) => Err(format!("{}: {}", finding.subject, finding.text)),

@@ -111,8 +111,8 @@ pub enum FactorEffect {
     OtherMachines,
     /// Levels of the guest's page tables: 4 or 5; `as-is` leaves them to its kernel and processor.
     PageTableLevels,
-    /// A tunable of the host, as `--knob KEY=LEVEL`; `as-is` leaves it unchanged.
-    Knob(String),
+    /// A tunable of the host, as `--tunable KEY=LEVEL`; `as-is` leaves it unchanged.
+    Tunable(String),
 }
 
 /// A factor: one thing that is varied.

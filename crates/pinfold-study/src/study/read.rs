@@ -53,7 +53,7 @@ const STUDY: &[&str] = &[
     "quick",
     "preset",
 ];
-const FACTOR: &[&str] = &["name", "levels", "knob"];
+const FACTOR: &[&str] = &["name", "levels", "tunable"];
 const SKIP: &[&str] = &["when", "reason"];
 const STOP: &[&str] = &["figure", "half-width", "at-least"];
 /// Maximum number of cells.
@@ -273,7 +273,7 @@ fn read_shared(keys: &mut Keys, study: &Study) -> Result<Vec<String>, Fault> {
                 | FactorEffect::Machines
                 | FactorEffect::OtherMachines
                 | FactorEffect::PageTableLevels
-                | FactorEffect::Knob(_) => false,
+                | FactorEffect::Tunable(_) => false,
             });
             if can {
                 Ok(name)
@@ -326,14 +326,16 @@ fn expr_fault(key: &str, at: usize, error: &ExprError) -> Fault {
 fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
     let mut factors: Vec<Factor> = Vec::new();
     for table in keys.tables("factor")? {
+        // `knob` is the earlier name of the key.
+        let table = table.with_key_renamed("knob", "tunable");
         let mut keys = Keys::new(table, "factor", FACTOR)?;
         let (name, at) = keys.take_required("name")?.into_text("name")?;
         check_name(&name, at)?;
         if factors.iter().any(|other| other.name == name) {
             return Err(Fault::new(at, format!("the factor {name:?} is given twice")));
         }
-        let acts = match keys.text("knob")? {
-            Some((knob, _)) => FactorEffect::Knob(knob),
+        let acts = match keys.text("tunable")? {
+            Some((tunable, _)) => FactorEffect::Tunable(tunable),
             None => acts(&name),
         };
         let levels = levels(&name, &acts, keys.take_required("levels")?)?;
@@ -367,7 +369,7 @@ fn acts(name: &str) -> FactorEffect {
         "speed" => FactorEffect::Speed,
         "method" => FactorEffect::Method,
         "variant" => FactorEffect::Variant,
-        "smt" => FactorEffect::Knob("smt".to_owned()),
+        "smt" => FactorEffect::Tunable("smt".to_owned()),
         "host_load" => FactorEffect::HostLoad,
         "guest_load" => FactorEffect::GuestLoad,
         "isa" => FactorEffect::Isa,
@@ -436,7 +438,7 @@ fn level(name: &str, value: Toml) -> Result<Level, Fault> {
 
 fn check_level(acts: &FactorEffect, level: &Level, at: usize) -> Result<(), Fault> {
     match acts {
-        FactorEffect::Variable | FactorEffect::Knob(_) => Ok(()),
+        FactorEffect::Variable | FactorEffect::Tunable(_) => Ok(()),
         FactorEffect::Strategy => one_of(level, at, "strategy", &STRATEGY_NAMES),
         FactorEffect::Method => {
             let mut names = vec![NONE];

@@ -124,7 +124,7 @@ pub(super) fn same_page_merging(context: &Context<'_>) -> Capability {
             "identical pages of guests are merged, also across nodes: a write to one causes a page \
              fault",
         )
-        .hint("--knob ksm=unmerge, or <nosharepages/> in the domain's memoryBacking"),
+        .hint("--tunable ksm=unmerge, or <nosharepages/> in the domain's memoryBacking"),
         Ok(Some(_)) => Capability::yes(NAME, "pages are not merged"),
     }
 }
@@ -172,7 +172,7 @@ pub(super) fn idle_states(context: &Context<'_>) -> Capability {
                 return Capability::yes(NAME, text);
             }
             Capability::partly(NAME, text)
-                .hint("--knob wake-up-us=N keeps a plan's CPUs out of deeper states")
+                .hint("--tunable wake-up-us=N keeps a plan's CPUs out of deeper states")
         }
     }
 }

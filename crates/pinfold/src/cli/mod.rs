@@ -289,9 +289,9 @@ pub struct PlacementArgs {
     pub pins: Vec<String>,
     /// Also set a tunable of the host, such as thp=never or workqueues=housekeeping; may be
     /// repeated. An unknown key lists all keys
-    #[arg(long = "knob", value_name = "KEY=VALUE")]
-    pub knobs: Vec<String>,
-    /// Also set the tunables of a profile (latency, none) that this host has; --knob overrides them
+    #[arg(long = "tunable", alias = "knob", value_name = "KEY=VALUE")]
+    pub tunables: Vec<String>,
+    /// Also set the tunables of a profile (latency, none) that this host has; --tunable overrides them
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
 }

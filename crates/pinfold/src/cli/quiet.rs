@@ -21,8 +21,8 @@ pub struct QuietArgs {
     #[arg(long, value_name = "NAME", default_value = "latency")]
     pub profile: String,
     /// Also set a tunable of the host, such as max-khz=2000000 or smt=off; may be repeated
-    #[arg(long = "knob", value_name = "KEY=VALUE")]
-    pub knobs: Vec<String>,
+    #[arg(long = "tunable", alias = "knob", value_name = "KEY=VALUE")]
+    pub tunables: Vec<String>,
     /// Start the command without randomised addresses (setarch -R)
     #[arg(long)]
     pub no_aslr: bool,

@@ -123,7 +123,7 @@ mod tests {
         let request = pinfold_model::Request::vm("vm", pinfold_model::VcpuCount::Exactly(2));
         let mut plan = pinfold_plan::plan("low-latency", &topology, &request).unwrap();
         for words in ["ksm=run", "share=MB:0=20", "cpu-weight=7", "irq:node:0=0", "smt=on"] {
-            requests::knob(&mut plan, words).unwrap();
+            requests::set_tunable(&mut plan, words).unwrap();
         }
         let command = pinfold_vm::hypervisors::parse(&[]);
         let target = Target { file: None, vnode: None, command: &*command };

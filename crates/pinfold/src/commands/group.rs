@@ -71,8 +71,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
-    let plan = inputs::plan_with_tunables(&claims, &knobs, &topology, |claims| {
+    let tunables = common::tunables(&arguments.placement, Some(&host), &topology)?;
+    let plan = inputs::plan_with_tunables(&claims, &tunables, &topology, |claims| {
         plan_for(arguments, claims, &topology)
     })?;
     let program = HelperProgram::own()?;

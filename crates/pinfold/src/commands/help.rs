@@ -17,7 +17,7 @@ Which other tasks may run on the CPUs of a machine, by `--isolate`:
   host  every movable task of the host is excluded by cpuset; per-CPU kernel
         threads stay, and `pinfold status` lists them
 
-`--knob partition=isolated` also ends the kernel's load balancing there (cgroup
+`--tunable partition=isolated` also ends the kernel's load balancing there (cgroup
 v2). Kernel parameters also stop the timer tick, but need a reboot:
 `pinfold plan --isolate host --emit cmdline` prints them.
 All of it is reverted by `pinfold undo`. More: docs/how-to/isolate-cpus.md";

@@ -48,8 +48,8 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     let claims = claims.with_own_names();
     let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
     let own = arguments.input.is_none().then_some(&host);
-    let knobs = common::knobs(&arguments.placement, own, &topology)?;
-    let plan = inputs::plan_with_tunables(&claims, &knobs, &topology, |claims| match &text {
+    let tunables = common::tunables(&arguments.placement, own, &topology)?;
+    let plan = inputs::plan_with_tunables(&claims, &tunables, &topology, |claims| match &text {
         Some(file) => file.plan(strategy, &topology, claims),
         None => {
             let request = request(arguments, file.as_ref(), &spec, &topology)?;

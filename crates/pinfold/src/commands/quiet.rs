@@ -100,7 +100,7 @@ fn plan(
     } else {
         IsolationScope::None
     };
-    let mut knobs = arguments.knobs.clone();
+    let mut tunables = arguments.tunables.clone();
     let note = if process::is_root() {
         let scope = profile::Scope {
             host: Some(&host),
@@ -108,8 +108,8 @@ fn plan(
             isolates: arguments.isolate == Isolate::Host,
         };
         let (all, note) =
-            profile::merge_tunables(profile::find_profile(&arguments.profile)?, &knobs, scope);
-        knobs = all;
+            profile::merge_tunables(profile::find_profile(&arguments.profile)?, &tunables, scope);
+        tunables = all;
         note
     } else {
         let text =
@@ -127,7 +127,7 @@ fn plan(
     request.isolation = isolation;
     request.avoid = inputs::pus("--avoid", &arguments.avoid)?;
     inputs::require_known("--avoid", &request.avoid, topology)?;
-    let mut plan = inputs::plan_with_tunables(&claims, &knobs, topology, |claims| {
+    let mut plan = inputs::plan_with_tunables(&claims, &tunables, topology, |claims| {
         inputs::make_plan(Some(GROUPS), topology, &request, claims)
     })?;
     plan.findings.extend(note);

@@ -43,8 +43,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         on_drift: arguments.drift.into(),
         pin_after,
     };
-    let knobs = common::knobs(&arguments.placement, Some(&host), &topology)?;
-    let asked = MachinePlanner { arguments, claims, topology: &topology, knobs };
+    let tunables = common::tunables(&arguments.placement, Some(&host), &topology)?;
+    let asked = MachinePlanner { arguments, claims, topology: &topology, tunables };
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
     machine_run::run(
@@ -70,7 +70,7 @@ struct MachinePlanner<'a> {
     arguments: &'a RunArgs,
     claims: Claims,
     topology: &'a Topology,
-    knobs: Vec<String>,
+    tunables: Vec<String>,
 }
 
 impl MachinePlanner<'_> {
@@ -83,7 +83,7 @@ impl MachinePlanner<'_> {
         let later = later.filter(|_| !self.arguments.placement.ignore_claims);
         let claims = later.unwrap_or(&self.claims);
         let vnode = self.arguments.vnode.as_deref();
-        inputs::plan_with_tunables(claims, &self.knobs, self.topology, |claims| {
+        inputs::plan_with_tunables(claims, &self.tunables, self.topology, |claims| {
             match &self.arguments.plan {
                 Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
                 None => self.plan_machine(spec, vcpus, claims),

@@ -186,11 +186,12 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         text.push_str(&picture(one, status, topology));
     }
     text.push_str(&roles(status));
-    if !one.knobs.is_empty() {
-        let changed: Vec<String> = one.knobs.iter().filter(|knob| !knob.ok).map(drift).collect();
+    if !one.tunables.is_empty() {
+        let changed: Vec<String> =
+            one.tunables.iter().filter(|tunable| !tunable.ok).map(drift).collect();
         text.push_str(&format!(
             "\ntunables set: {}; changed since: {}",
-            one.knobs.len(),
+            one.tunables.len(),
             changed.len()
         ));
         changed.iter().for_each(|line| text.push_str(&format!("\n  {line}")));
@@ -263,9 +264,9 @@ fn picture(one: &ActivePlacement, status: &Status, topology: &Topology) -> Strin
     }
 }
 
-fn drift(knob: &TunableStatus) -> String {
-    let found = knob.found.as_deref().unwrap_or("gone");
-    format!("{} was set to {} and is now {found}", knob.path, knob.planned)
+fn drift(tunable: &TunableStatus) -> String {
+    let found = tunable.found.as_deref().unwrap_or("gone");
+    format!("{} was set to {} and is now {found}", tunable.path, tunable.planned)
 }
 
 fn list(title: &str, tasks: &[pinfold_apply::ForeignTask]) -> String {

@@ -312,9 +312,28 @@ fn a_command_that_is_no_machine_or_does_not_exist_is_refused_at_once() {
 }
 
 #[test]
+fn both_names_of_the_option_set_a_tunable() {
+    let plan = |option: &str| {
+        let words = format!(
+            "plan -s balanced --vcpus 2 {option} thp=never {option} ksm=stop --json --input {RYZEN}"
+        );
+        let answer = pinfold(&words);
+        assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+        answer.stdout
+    };
+    let now = plan("--tunable");
+    assert_parts(&now, &["\"tuning\"", "\"never\""]);
+    assert_eq!(now, plan("--knob"));
+    for command in ["plan", "apply", "run", "quiet"] {
+        let help = pinfold(&format!("{command} --help-all")).stdout;
+        assert!(help.contains("--tunable") && !help.contains("knob"), "{command}: {help}");
+    }
+}
+
+#[test]
 fn a_tunable_that_is_given_twice_is_refused() {
     let answer = pinfold(&format!(
-        "plan -s balanced --vcpus 2 --knob thp=never --knob thp=always --input {RYZEN}"
+        "plan -s balanced --vcpus 2 --tunable thp=never --tunable thp=always --input {RYZEN}"
     ));
     assert_eq!(answer.code, Some(2), "{}", answer.stderr);
     assert!(answer.stderr.contains("thp is given twice"), "{}", answer.stderr);

@@ -13,7 +13,7 @@ fn the_plan_of_jobs_has_the_profile_and_cores_of_their_own() {
     let note = one.expect_code(0);
     assert!(text.contains("vnodes for true") && text.contains("profile latency"), "{text}{note}");
     // A tunable of the user has priority.
-    let words = ["--knob", "timer-migration=on", "--dry-run", "--", "true"];
+    let words = ["--tunable", "timer-migration=on", "--dry-run", "--", "true"];
     let text = pinfold([&base[..], &words].concat()).stdout_text();
     assert!(!text.contains("timer-migration=off"), "{text}");
 }

@@ -279,7 +279,7 @@ ways = "as-is"
 [[factor]]
 name = "ways"
 levels = ["as-is", "L3:0=f"]
-knob = "share"
+tunable = "share"
 [[workload]]
 name = "true"
 command = ["true"]

@@ -40,7 +40,7 @@ const REFUSED: [&[&str]; 22] = [
     &["emulate", "down"],
     &["emulate", "up", "no-such-platform.toml"],
     &["watch", "--metrics-port", "99999999"],
-    &["plan", "--knob", "foo=bar", "--input", DESKTOP],
+    &["plan", "--tunable", "foo=bar", "--input", DESKTOP],
     &["plan", "--vcpus", "0"],
     &["plan", "--vcpus", "100", "-s", "low-latency", "--input", DESKTOP],
     &["plan", "-s", "no-such-strategy"],

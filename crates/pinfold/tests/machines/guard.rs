@@ -51,7 +51,8 @@ impl WatchedMachine {
         }
         let machine = Machine::new("-smp 1")?;
         let qmp = machine.qmp();
-        let apply = ["apply", "--qmp", &qmp, "--strategy", "compact", "--knob", "policy:vcpu=rr:1"];
+        let apply =
+            ["apply", "--qmp", &qmp, "--strategy", "compact", "--tunable", "policy:vcpu=rr:1"];
         let pinfold = machine.start(&[&apply, words].concat());
         let vcpu = machine.thread("CPU 0/").expect("a vCPU");
         Some(Self { machine, pinfold, vcpu })

@@ -155,7 +155,7 @@ fn what_is_not_understood_is_reported_with_its_line_and_the_domain_is_placed_by_
         (String::new(), metadata("prefer='speed'"), "metadata: line 3: prefer: ".to_owned()),
         (String::new(), metadata("strategi='x'"), "metadata: line 3, column 11: ".to_owned()),
         (twice, String::new(), lines),
-        (row("knobs = \"thp=sometimes\""), String::new(), "placement: compact: ".to_owned()),
+        (row("tunables = \"thp=sometimes\""), String::new(), "placement: compact: ".to_owned()),
     ] {
         domain.write_file(&rows);
         let said = Domain::expect_harmless(&domain.hook("started", "begin", &inside));

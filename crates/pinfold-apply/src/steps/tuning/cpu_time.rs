@@ -36,28 +36,28 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         let hint = "start it in one, such as systemd-run --scope -p CPUWeight=100";
         return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
-    let mut knobs = Vec::new();
+    let mut tunables = Vec::new();
     match version {
         Version::V2 => {
-            knobs.extend(weight.map(|weight| (paths::cpu_weight(&group), weight.to_string())));
-            knobs.extend(quota.map(|one| {
+            tunables.extend(weight.map(|weight| (paths::cpu_weight(&group), weight.to_string())));
+            tunables.extend(quota.map(|one| {
                 (paths::cpu_max(&group), format!("{} {}", one.quota_us, one.period_us))
             }));
         }
         Version::V1 => {
             let shares = weight.map(|weight| weight * USUAL_SHARES / 100);
             // The kernel's minimum is 2.
-            knobs.extend(
+            tunables.extend(
                 shares.map(|shares| (paths::cpu_shares(&group), shares.max(2).to_string())),
             );
             if let Some(one) = quota {
-                knobs.push((paths::cpu_cfs_period(&group), one.period_us.to_string()));
-                knobs.push((paths::cpu_cfs_quota(&group), one.quota_us.to_string()));
+                tunables.push((paths::cpu_cfs_period(&group), one.period_us.to_string()));
+                tunables.push((paths::cpu_cfs_quota(&group), one.quota_us.to_string()));
             }
         }
     }
-    for (path, value) in knobs {
-        builder.knob(SUBJECT, path, value, REASON)?;
+    for (path, value) in tunables {
+        builder.set_tunable(SUBJECT, path, value, REASON)?;
     }
     Ok(())
 }

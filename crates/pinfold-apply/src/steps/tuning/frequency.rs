@@ -30,7 +30,7 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
         }
         if let Some(governor) = &governor {
             let path = paths::cpufreq_file(pu, "scaling_governor");
-            builder.knob(SUBJECT, path, governor.clone(), REASON)?;
+            builder.set_tunable(SUBJECT, path, governor.clone(), REASON)?;
         }
         limits(builder, pu, min, max)?;
     }
@@ -50,13 +50,13 @@ fn limits(
     }
     let now = builder.state.text(&file("scaling_min_freq", pu))?;
     let lowest: Option<u64> = now.and_then(|text| text.trim().parse().ok());
-    let mut knobs = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
+    let mut tunables = vec![("scaling_max_freq", max), ("scaling_min_freq", min)];
     if max.zip(lowest).is_some_and(|(max, lowest)| max < lowest) {
-        knobs.reverse();
+        tunables.reverse();
     }
-    for (name, khz) in knobs {
+    for (name, khz) in tunables {
         if let Some(khz) = khz {
-            builder.knob(SUBJECT, file(name, pu), khz.to_string(), REASON)?;
+            builder.set_tunable(SUBJECT, file(name, pu), khz.to_string(), REASON)?;
         }
     }
     Ok(())

@@ -28,7 +28,7 @@ pub(in crate::steps) fn bring_cpus_online(builder: &mut StepBuilder<'_>) -> Resu
         return Ok(());
     };
     for pu in builder.vnode.pus().difference(&online).iter() {
-        builder.knob(
+        builder.set_tunable(
             "cpu online",
             paths::cpu_is_online(pu),
             "1".to_owned(),
@@ -63,10 +63,10 @@ pub(in crate::steps) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyEr
         interrupts(builder, &going)?;
     }
     if let Some(word) = smt {
-        builder.knob("SMT", paths::smt_control(), word.to_owned(), REASON)?;
+        builder.set_tunable("SMT", paths::smt_control(), word.to_owned(), REASON)?;
     }
     for pu in single.iter() {
-        builder.knob(SUBJECT, paths::cpu_is_online(pu), "0".to_owned(), REASON)?;
+        builder.set_tunable(SUBJECT, paths::cpu_is_online(pu), "0".to_owned(), REASON)?;
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ fn interrupts(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<(), Apply
         let set = cpusets::parse(&path, &bytes)?;
         if !set.is_empty() && set.is_subset(going) {
             let reason = "its CPU goes offline";
-            builder.knob("IRQ affinity", path, goal.to_string(), reason)?;
+            builder.set_tunable("IRQ affinity", path, goal.to_string(), reason)?;
         }
     }
     Ok(())

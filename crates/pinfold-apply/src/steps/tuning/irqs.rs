@@ -34,7 +34,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     for (number, pus) in isolated {
         let path = paths::irq_file(number, "smp_affinity_list");
         let reason = "no interrupt that can be moved is on exclusive CPUs";
-        builder.knob("IRQ affinity", path, pus.to_string(), reason)?;
+        builder.set_tunable("IRQ affinity", path, pus.to_string(), reason)?;
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ fn of_device(builder: &mut StepBuilder<'_>, plan: &IrqPlan) -> Result<(), ApplyE
     for number in numbers {
         let path = paths::irq_file(number, "smp_affinity_list");
         let reason = format!("{device}: {}", plan.reason);
-        builder.knob("IRQ affinity", path, plan.pus.to_string(), &reason)?;
+        builder.set_tunable("IRQ affinity", path, plan.pus.to_string(), &reason)?;
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ fn group(builder: &mut StepBuilder<'_>, nodes: &CpuSet) -> Result<(), ApplyError
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
         return builder.lacks(Finding::warning("memory", text).with_hint(hint));
     };
-    builder.knob(
+    builder.set_tunable(
         "cpuset.mems",
         paths::cpuset_mems(&group),
         nodes.to_string(),

@@ -1,4 +1,4 @@
-//! Knobs that were set and that somebody else changes: `read_tunables` and the watch tell of them.
+//! Tunables that were set and that somebody else changes: `read_tunables` and the watch tell of them.
 
 use crate::common::{Bench, Case};
 use pinfold_apply::{Extent, Roles, WatchEvent, Watcher, read_tunables};
@@ -8,14 +8,14 @@ use pinfold_sim::{SimTask, WriteRule};
 
 const PAGE: u64 = 2 << 20;
 
-/// A host with some knobs: one that the kernel refuses, a pool that is short.
+/// A host with some tunables: one that the kernel refuses, a pool that is short.
 fn case() -> Case {
     let builder = crate::common::v2_builder()
         .writable_file(&paths::thp_file("enabled"), WriteRule::Choice, "always [madvise] never\n")
         .writable_file(&paths::sysctl_kernel("numa_balancing"), WriteRule::Integer, "1\n")
         .writable_file(&paths::node_huge_pages(NodeId(0), PAGE), WriteRule::Pool(64), "3\n")
         .writable_file(&paths::workqueue_cpumask(), WriteRule::Mask, "ff\n");
-    let mut case = crate::common::alone("knobs", builder);
+    let mut case = crate::common::alone("tunables", builder);
     let words = ["thp=never", "numa-balancing=off", "workqueues=0,4", "huge-pages=0:2048:100"];
     case.plan.tuning = Tuning::from_words(&words).unwrap();
     case.host.fail_on(&format!("write {}", paths::workqueue_cpumask()), 1);
@@ -37,13 +37,13 @@ fn what_another_program_changed_is_reported_and_what_was_refused_is_not() {
     bench.apply(&case).unwrap();
     let journal = bench.reopen(&case);
     let look = || read_tunables(&case.host, journal.record()).unwrap();
-    let paths: Vec<String> = look().into_iter().map(|knob| knob.path).collect();
+    let paths: Vec<String> = look().into_iter().map(|tunable| tunable.path).collect();
     assert!(!paths.contains(&paths::workqueue_cpumask()), "it was refused: {paths:?}");
     assert_eq!(paths.len(), 3, "{paths:?}");
-    assert!(look().iter().all(|knob| knob.ok), "64 of 100 pages are as many as there were");
+    assert!(look().iter().all(|tunable| tunable.ok), "64 of 100 pages are as many as there were");
     let change = |path: String, value: &str, planned: &str| {
         case.host.write(&path, value.as_bytes()).unwrap();
-        let changed: Vec<_> = look().into_iter().filter(|knob| !knob.ok).collect();
+        let changed: Vec<_> = look().into_iter().filter(|tunable| !tunable.ok).collect();
         assert_eq!(changed.len(), 1, "{changed:?}");
         assert_eq!((changed[0].path.clone(), changed[0].planned.as_str()), (path, planned));
         changed[0].found.clone()
@@ -56,7 +56,7 @@ fn what_another_program_changed_is_reported_and_what_was_refused_is_not() {
 }
 
 #[test]
-fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
+fn the_watch_reports_of_a_tunable_once_each_time_and_leaves_it() {
     let case = case();
     let bench = Bench::new();
     bench.apply(&case).unwrap();
@@ -68,7 +68,7 @@ fn the_watch_reports_of_a_knob_once_each_time_and_leaves_it() {
         events
             .into_iter()
             .filter_map(|event| match event {
-                WatchEvent::Finding(finding) if finding.subject == "knobs" => Some(finding.text),
+                WatchEvent::Finding(finding) if finding.subject == "tunables" => Some(finding.text),
                 WatchEvent::Finding(_)
                 | WatchEvent::Placed { .. }
                 | WatchEvent::Repaired { .. }
@@ -105,7 +105,11 @@ fn a_number_that_cannot_be_read_is_left_and_reported_so() {
     case.host.set_file(&pool, "unknown\n");
     let changed = |case: &Case| {
         let found = read_tunables(&case.host, bench.reopen(case).record()).unwrap();
-        found.into_iter().filter(|knob| !knob.ok).map(|knob| knob.path).collect::<Vec<_>>()
+        found
+            .into_iter()
+            .filter(|tunable| !tunable.ok)
+            .map(|tunable| tunable.path)
+            .collect::<Vec<_>>()
     };
     assert_eq!(changed(&case), std::slice::from_ref(&pool));
     let report = bench.undo(&case);

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 ///
 /// # Errors
 /// [`ConfigError`] names the invalid key or value, and the valid ones.
-pub fn knob(plan: &mut Plan, words: &str) -> Result<(), ConfigError> {
+pub fn set_tunable(plan: &mut Plan, words: &str) -> Result<(), ConfigError> {
     Ok(set(plan, words)?)
 }
 
