@@ -51,7 +51,7 @@ pub enum Name {
     FirstSecond,
     /// What watching ten guests costs, and how soon a new thread is placed
     Watch,
-    /// The exits of a micro-guest: how many are counted, and what counting costs
+    /// Count the exits of a micro-guest, and measure what counting costs
     Exits,
     /// Whether the causes of gaps are named right, and their lengths
     Gaps,

@@ -87,7 +87,9 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         ),
         tables: vec![table(&[("Pinfold: stopped, placed, let go", &ours), ("started, then taskset for each thread", &theirs)])],
         notes: vec![
-            "“Had begun” counts the starts whose vCPU had left the reset vector when it was pinned; the run time of a vCPU thread that has not is QEMU's own, to make the thread.".to_owned(),
+            "“Had begun” counts the starts whose vCPU had left the reset vector when it was \
+             pinned; a vCPU thread that has not left it has run only QEMU's own code, which \
+             creates the thread.".to_owned(),
             "A sample reads the CPU on which the vCPU's thread last ran, every 2 ms for a second: from `cont` on, or from the moment when the script knows the thread.".to_owned(),
         ],
     })

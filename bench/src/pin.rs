@@ -67,11 +67,18 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
 
 const NOTES: [&str; 6] = [
     "All times begin before the connection to the monitor and end when the last mask is read back.",
-    "The goal is at most 1.3 times the bare calls, each with what it writes: in memory against the plain ones, on disk against those with one fsync.",
-    "An undo that cannot affect another thread with the same number needs the start times of the threads, which the kernel gives one by one: Pinfold reads them while QEMU prepares its answers. Bare calls that record them too are the third contender.",
-    "Pinfold's include the journal with the undo of every step, written and synced before the first mask is set; the bare calls note nothing, except where “one fsync” writes the old masks into a file that is there already.",
+    "The goal is at most 1.3 times the bare calls that write as much: a journal in memory is \
+     compared with the plain calls, a journal on disk with those with one fsync.",
+    "An undo must not affect another thread that has the same ID by then, so it needs the start \
+     times of the threads, which the kernel reports one by one: Pinfold reads them while QEMU \
+     prepares its replies. The third contender is bare calls that record them too.",
+    "Pinfold's times include the journal with the undo of every step, written and synced before \
+     the first mask is set. The bare calls record nothing, except that “one fsync” writes the old \
+     masks to an existing file.",
     "The shell script asks the monitor through Python, lists the threads and calls taskset for each; it reads nothing back.",
-    "`virsh` is called once with a `vcpupin` for each vCPU of a domain of a libvirtd of the benchmark's own, which runs already: it finds nothing, leaves the emulator's threads alone and reads nothing back.",
+    "`virsh` gets one invocation with a `vcpupin` for each vCPU; the domain belongs to a libvirtd \
+     that the benchmark started beforehand. `virsh` neither searches for threads nor reads the \
+     masks back, and does not pin the emulator's threads.",
 ];
 
 /// All contenders on one guest: its notes and its tables.

@@ -49,10 +49,12 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         ),
         tables: vec![pairs::table(&peers, &[0]), growth],
         notes: vec![
-            "The second table is medians in milliseconds; – is a request that the strategy refuses on so small a machine.".to_owned(),
+            "The second table has medians in milliseconds; – marks a request that the strategy \
+             refuses on a machine of this size.".to_owned(),
             "The last column is the exponent of the growth from 256 to 4,096 CPUs (1 is linear; n log n is 1.15 there).".to_owned(),
             "The claims are read from files and processes of a simulated host with as many machines, and printed.".to_owned(),
-            "One more machine has 8 vCPUs; those of the others are on all CPUs but the last 32.".to_owned(),
+            "The machine that is added has 8 vCPUs; the vCPUs of the others are on all CPUs but \
+             the last 32.".to_owned(),
             format!("The slowest plan of a strategy takes {slowest:.1} ms. The bounds, as ratios to hwloc-distrib: 0.15 for one strategy, 0.4 for `auto`, 1 for a check; 1 ms for one more machine and for each re-plan; 50 ms for the claims."),
         ],
     })

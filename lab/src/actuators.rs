@@ -59,7 +59,7 @@ const V2: &[&str] = &[
 ];
 /// The text with which the case of the tunables reports those that a kernel lacks.
 const LACKING: &str = "; not available and reported: ";
-const KNOBS: &[&str] = &["knobs of the host"];
+const KNOBS: &[&str] = &["tunables of the host"];
 
 const PART: &[&str] = &["cgroup v2, cpuset unused: part"];
 const REMOTE: &[&str] = &["cgroup v2, cpuset in use: partition", "longest plan"];
@@ -224,7 +224,7 @@ mod tests {
             "| case | kernel | result | what was tried |\n|---|---|---|---|\n\
              | SMT and CPUs offline | 6.12 | passed | SMT off |\n\
              | cgroup v2, cpuset in use: partition | 6.1 | passed | reported that there can be none |\n\
-             | knobs of the host | 6.12 | **failed** | y |\n\
+             | tunables of the host | 6.12 | **failed** | y |\n\
              | cgroup v1: stage | 6.12 | skipped | it is missing |\n\
              | cgroup v2, cpuset in use: undo killed | 6.12+deb13-arm64 | passed | z |\n",
         );
@@ -258,8 +258,8 @@ mod tests {
         let table = markdown(
             "| isolate, undo: 2 CPUs | 6.1 | passed | low-latency on CPUs 1, 58 tasks and back |\n\
              | isolate, undo: 2 CPUs | 6.12 | passed | low-latency-rt on CPUs 1 with rr 1 |\n\
-             | knobs of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
-             | knobs of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
+             | tunables of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
+             | tunables of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
         );
         let undone = "| not tested: its case did not do it under this kernel";
         assert!(row_of("scheduling policy", &table).ends_with(&format!("{undone} | lab |")));

@@ -112,7 +112,7 @@ impl Findings {
                     all.map(|trial| trial.achieved - speed).collect()
                 };
                 goals.push(Goal {
-                    figure: format!("{load} at {:.0} %, distance of the median", asked * 100.0),
+                    figure: format!("{load} at {:.0} %, median error (points)", asked * 100.0),
                     subject,
                     bound: BURST,
                     floor: furthest(&off(ALONE, 1.0)),

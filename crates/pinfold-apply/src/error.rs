@@ -181,8 +181,8 @@ impl Refusal {
             }
             Refusal::NoRunTime { above, .. } => {
                 return Some(format!(
-                    "reduce that of its siblings (cpu.rt_runtime_us below {above}), or plan \
-                     without fifo and rr"
+                    "lower cpu.rt_runtime_us of the other groups below {above}, or plan without \
+                     fifo and rr"
                 ));
             }
             Refusal::SharedThread { .. } => {
@@ -230,7 +230,8 @@ pub enum ApplyError {
     },
     /// The kernel accepted a step but shows another value.
     #[error(
-        "step {index} ({change}) was accepted, but the kernel shows {found} instead of {wanted}{}",
+        "step {index} ({change}) was accepted, but the kernel reports {found} instead of \
+         {wanted}{}",
         undone(undone_report)
     )]
     ReadBackMismatch {
@@ -247,7 +248,7 @@ pub enum ApplyError {
     },
     /// The host does not settle: each pass finds more to do.
     #[error(
-        "the host keeps changing: after {passes} passes there is still {left}{}",
+        "the host keeps changing: after {passes} passes a step remains: {left}{}",
         undone(undone_report)
     )]
     NotConverged {

@@ -81,10 +81,10 @@ impl fmt::Display for MachineTables {
         match self.process_kib {
             Some(kib) => write!(
                 f,
-                "page tables: {kib} KiB (VmPTE); on which nodes is not known, because it has no \
-                 group of its own with the memory controller; of all processes: {host}"
+                "page tables: {kib} KiB (VmPTE), distribution over nodes unknown (the machine has \
+                 no cgroup of its own with the memory controller); all processes: {host}"
             ),
-            None => write!(f, "page tables: not reported by the kernel; of all processes: {host}"),
+            None => write!(f, "page tables: not reported by the kernel; all processes: {host}"),
         }
     }
 }
@@ -410,7 +410,7 @@ mod tests {
                 "the nodes are not known"
             );
             let text = unknown.to_string();
-            assert!(text.starts_with("page tables: 532 KiB (VmPTE); on which nodes"), "{text}");
+            assert!(text.starts_with("page tables: 532 KiB (VmPTE), distribution"), "{text}");
             assert!(text.ends_with("node 1 2000 KiB (second level 8 KiB)"), "{text}");
         }
         assert_eq!(MachineTables::read(&host("", None), Tid(8)).unwrap(), None, "it has ended");

@@ -141,7 +141,7 @@ fn report_unreleased(past: &UndoContext<'_>, left: &[TaskId]) -> Finding {
     let more = left.len().saturating_sub(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };
     let text = format!(
-        "new tasks inherit the placement faster than they are released, last {}{more}",
+        "tasks are forked faster than they can be released from the placement; last seen: {}{more}",
         names.join(", ")
     );
     let hint = format!(

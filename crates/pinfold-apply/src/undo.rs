@@ -328,7 +328,7 @@ fn leaves_group(step: &Step) -> bool {
 fn superseded_finding(step: &Step, above: &Record) -> Finding {
     let Header { id, vm_name, .. } = &above.header;
     let what = &step.change;
-    let text = format!("{what}: the placement {id} ({vm_name}) has set it since and keeps it");
+    let text = format!("{what}: not restored, because placement {id} ({vm_name}) has set it since");
     Finding::note("undo", text).with_hint(format!("`pinfold undo {id}` restores the original"))
 }
 

@@ -772,7 +772,7 @@ fn place(host: &dyn HostMut, hierarchy: &Hierarchy<'_>, step: &Step) -> Result<b
         ReadBack::AsAsked | ReadBack::Less(_) | ReadBack::Given { .. } => Ok(true),
         ReadBack::Gone => Ok(false),
         ReadBack::Other { wanted, found } => {
-            Err(format!("the kernel shows {found} instead of {wanted}"))
+            Err(format!("the kernel reports {found} instead of {wanted}"))
         }
     }
 }

@@ -109,7 +109,7 @@ impl CollectorState<'_, '_, '_> {
         let (out, kept) = (self.collector.count_outstanding(), self.collector.count_kept_back());
         let kept = match kept {
             0 => String::new(),
-            kept => format!(", {kept} more are submitted by it"),
+            kept => format!("; this also submits the remaining {kept}"),
         };
         let resume = Command::new("study resume").arg(self.store.path());
         let (scheduler, tasks) = (self.scheduler.name(), count_noun(out, "task"));
@@ -331,7 +331,7 @@ impl CollectorState<'_, '_, '_> {
             return self.detach_after_failure(failure);
         }
         let trouble = match self.folder.cancel() {
-            Err(error) => Some(format!("its tasks are not cancelled: {}", error.message)),
+            Err(error) => Some(format!("cannot cancel its tasks: {}", error.message)),
             Ok(()) => self.revert().err().map(|error| {
                 let why = error.message;
                 format!(

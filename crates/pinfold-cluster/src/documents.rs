@@ -221,7 +221,7 @@ pub enum ResultError {
     #[error("its format is {0:?}, not {RESULT:?}")]
     Format(String),
     /// Another version of Pinfold wrote it.
-    #[error("node {node} has Pinfold {found}, this is {own}")]
+    #[error("node {node} runs Pinfold {found}, but this is {own}")]
     Version {
         /// Name of the node.
         node: String,
@@ -239,7 +239,7 @@ pub enum ResultError {
         own: String,
     },
     /// It belongs to another study.
-    #[error("it is of another study or another form of it (digest {0})")]
+    #[error("it belongs to another study, or to another form of this study (digest {0})")]
     Study(String),
     /// The node differs from the first one.
     #[error("node {node} cannot be used: {why}")]

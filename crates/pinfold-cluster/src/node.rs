@@ -174,6 +174,9 @@ fn ignore(_: &Update<'_>) {}
 fn interruption(done: u64, total: u64) -> Failure {
     Failure::new(
         Exit::Interrupted,
-        format!("ended by a signal, as before a time limit, after {done} of {total} trials"),
+        format!(
+            "terminated by a signal (a scheduler sends one before the time limit) after {done} of \
+             {total} trials"
+        ),
     )
 }

@@ -404,7 +404,7 @@ tunables = [\"thp never\"]\n[[domain]]\nname = \"good\"\nstrategy = \"compact\"\
         let place = Some(false);
         assert_eq!(row("bad").settings, DomainSettings { place, ..DomainSettings::default() });
         let why = row("bad").fault.as_ref().map(ToString::to_string).unwrap();
-        assert_eq!(why, "line 6, column 13: \"thp never\" is not written KEY=VALUE");
+        assert_eq!(why, "line 6, column 13: expected KEY=VALUE, got \"thp never\"");
         assert_eq!(found.default, DomainSettings::default());
         let others: Vec<_> = found.faults.iter().filter_map(|fault| fault.place).collect();
         assert_eq!(others, [(2, 11), (11, 8)]);

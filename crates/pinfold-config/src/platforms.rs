@@ -313,7 +313,7 @@ fn profile_file(
         None if method.is_some_and(Method::replays_load) => {
             Err(Fault::new(at, "inject needs the key \"profile\": the load to replay".to_owned())
                 .with_hint(format!(
-                    "record one with `{}`, and name its file",
+                    "record one with `{}`, then set `profile` to that file",
                     Command::new("emulate record")
                 )))
         }

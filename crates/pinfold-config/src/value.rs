@@ -192,7 +192,7 @@ pub(crate) fn parse_words(words: &str, lists: &[&str]) -> Result<Value, Fault> {
     let mut entries: Vec<(String, usize, Value)> = Vec::new();
     for word in split_pairs(words) {
         let Some((key, value)) = word.split_once('=') else {
-            return Err(Fault::new(0, format!("{word:?} is not written key=value")));
+            return Err(Fault::new(0, format!("expected key=value, got {word:?}")));
         };
         if entries.iter().any(|(known, _, _)| known == key) {
             return Err(Fault::new(0, format!("{key} is given twice")));

@@ -99,14 +99,14 @@ pub fn merge_libvirt_domain(
     merge.memory(vnode, topology, &cells)?;
     if leaves_reserve {
         merge.notes.push(format!(
-            "{} of the {all} vCPUs can be added later and float: they have no pin",
+            "{} of the {all} vCPUs are hot-pluggable; they have no pin and float",
             all - count
         ));
     }
     merge.cpu(vnode, topology, &cells, leaves_reserve);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
-            "libvirt cannot exclude other tasks from {}: use `{}` on the running domain",
+            "libvirt cannot exclude other tasks from CPUs {}: run `{}` on the running domain",
             plan.exclusive,
             command::apply_isolated(&domain.name, Some(&plan.strategy))
         ));
@@ -236,7 +236,8 @@ impl<'a, 'x> Merge<'a, 'x> {
             if let Some(role) =
                 role.as_ref().filter(|role| **role != Target::Iothread(*number).role())
             {
-                self.notes.push(format!("libvirt's iothread {number} is the plan's {role}"));
+                self.notes
+                    .push(format!("libvirt's iothread {number} corresponds to {role} of the plan"));
             }
             pairs.push((*number, role));
         }

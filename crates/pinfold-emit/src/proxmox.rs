@@ -174,7 +174,7 @@ fn hook(vnode: &VnodePlan) -> String {
     function(&mut script, "pin_by_taskset", what, &taskset_lines(&vnode, vnode.vcpus().count()));
     script.push_str(
         "\n[ \"$(count_vcpus)\" -eq \"$vcpus\" ] || {\n    \
-         echo \"$0: the machine has not $vcpus vCPUs\" >&2\n    exit 1\n}\n\
+         echo \"$0: the machine does not have $vcpus vCPUs\" >&2\n    exit 1\n}\n\
          pin_by_taskset\n",
     );
     script

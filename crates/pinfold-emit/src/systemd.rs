@@ -60,7 +60,8 @@ pub fn systemd(plan: &Plan) -> Result<String, NotSingleVnode> {
     text.push_str(&tunables.text(SERVICE));
     if vnode.speed != Speed::FULL {
         text.push_str(&format!(
-            "# systemd cannot express the speed {}: `pinfold emulate` does. CPUQuota= is no slower CPU.\n",
+            "# systemd cannot express the speed {}: use `pinfold emulate`. CPUQuota= limits CPU \
+             time, it does not slow the CPU.\n",
             vnode.speed
         ));
     }

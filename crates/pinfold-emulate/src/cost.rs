@@ -174,16 +174,16 @@ impl PeriodOverhead {
         match self.source {
             Source::Measured => format!("which itself costs {cost}"),
             Source::Brief => format!("which itself costs about {cost}, measured briefly"),
-            Source::Usual => format!("whose own cost is not measured yet and taken as {cost}"),
+            Source::Usual => format!("whose cost is not measured yet; {cost} is assumed"),
             Source::LastKnown => format!(
-                "which itself cost {cost} when last measured: the CPU was busy at the start"
+                "which itself cost {cost} when last measured (the CPU was busy at the start)"
             ),
             Source::OtherCpu => format!(
-                "whose own cost is unknown and taken as {cost}, as on another CPU: the CPU was \
-                 busy at the start"
+                "whose cost is unknown, because the CPU was busy at the start; {cost}, measured \
+                 on another CPU, is assumed"
             ),
             Source::Unknown => {
-                "whose own cost is unknown and taken as zero: the CPU was busy at the start"
+                "whose cost is unknown, because the CPU was busy at the start; zero is assumed"
                     .to_owned()
             }
         }
@@ -252,10 +252,16 @@ mod tests {
 
         check(Source::Measured, "which itself costs 4.0 µs");
         check(Source::Brief, "which itself costs about 4.0 µs, measured briefly");
-        check(Source::Usual, "whose own cost is not measured yet and taken as 4.0 µs");
-        check(Source::LastKnown, "which itself cost 4.0 µs when last measured: the CPU was busy");
-        check(Source::OtherCpu, "whose own cost is unknown and taken as 4.0 µs, as on another CPU");
-        check(Source::Unknown, "whose own cost is unknown and taken as zero: the CPU was busy");
+        check(Source::Usual, "whose cost is not measured yet; 4.0 µs is assumed");
+        check(Source::LastKnown, "which itself cost 4.0 µs when last measured (the CPU was busy");
+        check(
+            Source::OtherCpu,
+            "whose cost is unknown, because the CPU was busy at the start; 4.0 µs, ",
+        );
+        check(
+            Source::Unknown,
+            "whose cost is unknown, because the CPU was busy at the start; zero",
+        );
     }
 
     #[test]

@@ -286,8 +286,8 @@ fn report_unfinished(total: &Vcpu) -> Option<Finding> {
     let rest = 1.0 - shares.sum::<f64>();
     (total.exits() > 0 && rest > WORTH_TELLING).then(|| {
         let text = format!(
-            "{:.0} % of the time is in no row: what was under way when the observation began or \
-             ended, such as the sleep of a halted vCPU",
+            "{:.0} % of the time is in no row: exits that were in progress when the observation \
+             began or ended, such as the sleep of a halted vCPU",
             rest * 100.0
         );
         Finding::note("exits", text).with_hint("observe longer (--seconds)")

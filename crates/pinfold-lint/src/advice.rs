@@ -273,7 +273,9 @@ impl<'a> Isolation<'a> {
         let apply = command::with_strategy(&apply.to_string(), strategy);
         let apply = command::add_request_options(&apply, &conditions) + &own_pins::options(placed);
         let undo = Command::new("undo");
-        format!("`{apply}` keeps these pins, and other tasks off them until `{undo}`")
+        format!(
+            "`{apply}` keeps these pins and excludes other tasks from these CPUs until `{undo}`"
+        )
     }
 
     fn for_plan(&mut self, plan: &Arc<Plan>) -> String {
@@ -283,7 +285,7 @@ impl<'a> Isolation<'a> {
         let text =
             match replan_command::arguments_without(plan, self.topology, &self.isolated, &OPEN) {
                 Some(again) => {
-                    format!("`{again}` makes a plan that keeps them off while it is applied")
+                    format!("`{again}` makes a plan that excludes them while it is applied")
                 }
                 None => NO_PLAN_KEEPS_OFF.to_owned(),
             };
@@ -336,7 +338,7 @@ fn without_target(view: &LintContext<'_, '_>, conditions: &Request) -> String {
     let none = format!("no placement of {vcpus} on {place} is free of warnings");
     match target::other_count(view, conditions) {
         Some(count) => {
-            format!("{none}; with {0} there is one: configure {0}", count_noun(count, "vCPU"))
+            format!("{none}; there is one for {0}: configure {0}", count_noun(count, "vCPU"))
         }
         None if view.layout.cells.len() > 1 => {
             format!("{none}: remove the pins, or assign other vCPUs to the guest's cells")

@@ -46,7 +46,7 @@ impl<'d> Deserialize<'d> for Speed {
     fn deserialize<D: Deserializer<'d>>(from: D) -> Result<Self, D::Error> {
         let millionths = u32::deserialize(from)?;
         Speed::from_millionths(millionths)
-            .ok_or_else(|| D::Error::custom(format!("{millionths} is not in 1 to 1000000")))
+            .ok_or_else(|| D::Error::custom(format!("{millionths} is out of range (1 to 1000000)")))
     }
 }
 
@@ -244,7 +244,7 @@ pub(crate) mod planned_policy {
                 .then(|| format!("the nice value {nice} is not in -20 to 19")),
             Policy::Fifo { priority } | Policy::RoundRobin { priority } => (!(1..=99)
                 .contains(&priority))
-            .then(|| format!("the real-time priority {priority} is not in 1 to 99")),
+            .then(|| format!("the real-time priority {priority} is out of range (1 to 99)")),
             Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
                 let order = [0, runtime_ns, deadline_ns, period_ns];
                 let is_allowed = runtime_ns > 0 && order.is_sorted();

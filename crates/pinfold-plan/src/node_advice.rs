@@ -142,7 +142,8 @@ fn select_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> N
     if let Some(chosen) = with_memory {
         let free = room(&chosen, state, demand).cpus;
         let reason = format!(
-            "{} {} the memory for {}, but no set of nodes has so many free CPUs (here: {free})",
+            "{} {} enough memory for {}, but no set of nodes has that many free CPUs (free here: \
+             {free})",
             name(&chosen),
             if chosen.len() == 1 { "has" } else { "have" },
             needs(demand),
@@ -425,7 +426,11 @@ mod tests {
         let topology = host(&[64, 64, 64, 64]);
         let advice = advise_nodes(&topology, &NodeState::default(), demand(20, 4));
         assert_eq!(node_list(&advice.nodes).to_string(), "0-3", "{advice:?}");
-        assert!(!advice.is_fitting && advice.reason.ends_with("(here: 16)"), "{}", advice.reason);
+        assert!(
+            !advice.is_fitting && advice.reason.ends_with("(free here: 16)"),
+            "{}",
+            advice.reason
+        );
         check(&topology, &taken("0-3,8-15"), demand(6, 4), "0-1");
         check(&topology, &taken("0-3,8-15"), demand(4, 100), "0-1");
     }

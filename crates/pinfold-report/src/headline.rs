@@ -167,7 +167,7 @@ fn describe_comparison(
     Headline { subject: Some(winner.to_owned()), claim, evidence }
 }
 
-/// `the gain is that of keeping other load off CPU 1; pins alone: 1.15× shorter (compact)`; `None`
+/// `the gain comes from excluding other load from CPU 1; pins alone: 1.15× shorter (compact)`; `None`
 /// if the winner excludes no tasks.
 fn load_kept_away(page: &Page) -> Option<String> {
     let plan = &page.candidate(page.answer.winner?)?.plan;
@@ -180,7 +180,7 @@ fn load_kept_away(page: &Page) -> Option<String> {
             format!("pins alone: {} ({})", pins_change(page, &pins), page.name(pins.candidate))
         }
     };
-    Some(format!("the gain is that of keeping other load off CPU {}; {pins}", plan.exclusive))
+    Some(format!("the gain comes from excluding other load from CPU {}; {pins}", plan.exclusive))
 }
 
 fn pins_change(page: &Page, pins: &PinsAlone) -> String {

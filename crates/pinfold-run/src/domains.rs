@@ -273,7 +273,7 @@ strategy = \"balanced\"\ntunables = [\"thp never\"]\n[[domain]]\nname = \"web\"\
         assert_eq!(db.settings.unwrap().strategy.as_deref(), Some("compact"));
         assert_eq!(
             db.findings[0].text,
-            "/d.toml: line 6, column 13: \"thp never\" is not written KEY=VALUE; the settings of \
+            "/d.toml: line 6, column 13: expected KEY=VALUE, got \"thp never\"; the settings of \
              this row are left out"
         );
     }

@@ -271,7 +271,10 @@ fn final_plan(
         if !fits {
             return Err(failure);
         }
-        say(&format!("warning: the plan from before the start is used: {}", failure.message));
+        say(&format!(
+            "warning: using the plan that was made before the start: {}",
+            failure.message
+        ));
         Ok(guess)
     })
 }

@@ -55,7 +55,7 @@ impl Condition {
             return match port.and_then(|(_, port)| port.parse::<u16>().ok()) {
                 Some(1..) => Ok(Self::Port(address.to_owned())),
                 Some(0) | None => {
-                    let text = format!("{OPTION}: {address:?} is not written HOST:PORT");
+                    let text = format!("{OPTION}: expected HOST:PORT, got {address:?}");
                     Err(Failure::new(Exit::Input, text)
                         .with_hint("for example: --pin-after 'port 192.0.2.7:22'"))
                 }

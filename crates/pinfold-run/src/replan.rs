@@ -310,12 +310,12 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
     }
     for role in &change.removed {
         let left = cpus_of(plan, role).unwrap_or_default();
-        parts.push(format!("{role} was removed and leaves {}", pus_text(&left)));
+        parts.push(format!("{role} was removed, which releases {}", pus_text(&left)));
     }
     for role in &change.stranded {
         if let (Some(old), Some(now)) = (cpus_of(plan, role), cpus_of(new, role)) {
             let (old, now) = (pus_text(&old), pus_text(&now));
-            parts.push(format!("{old} is offline, so {role} has {now} now"));
+            parts.push(format!("{old} went offline; {role} now runs on {now}"));
         }
     }
     for (_, thread) in new.threads().filter(|(_, thread)| !waiting::is_degraded(thread)) {
@@ -323,7 +323,7 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
         if former.is_some_and(|former| waiting::is_waiting(former) && former.pus != thread.pus)
             && moved_to(change, &thread.role).is_none()
         {
-            parts.push(format!("{} has {} of its own now", thread.role, pus_text(&thread.pus)));
+            parts.push(format!("{} now has {} to itself", thread.role, pus_text(&thread.pus)));
         }
     }
     for (role, cpus) in change.moved.values() {

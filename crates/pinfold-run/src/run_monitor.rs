@@ -335,7 +335,8 @@ pub fn sentence(event: &WatchEvent) -> String {
         }
         WatchEvent::Repaired { task, role, change, found, clue } => {
             format!(
-                "thread {} ({role}): affinity was changed to {found}: {change}; possible cause: {clue}",
+                "thread {} ({role}): affinity was changed to {found}: {change}; possible cause: \
+                 {clue}",
                 task.tid
             )
         }
@@ -353,7 +354,7 @@ pub fn sentence(event: &WatchEvent) -> String {
             format!("new plan: {what}; {} moved", count_noun(*moves, "thread"))
         }
         WatchEvent::Groups { what, before, after, clue } => {
-            format!("{what} was {before} and is {after}; possible cause: {clue}")
+            format!("{what} changed from {before} to {after}; possible cause: {clue}")
         }
         WatchEvent::Finding(finding) => finding.to_string(),
         WatchEvent::Ended => "the process has ended".to_owned(),

@@ -226,7 +226,7 @@ impl ManagedDomain {
     pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {
         let domain = pinfold_plan::domain_file::Domain::read(&self.xml).map_err(|error| {
             let hint = error.hint;
-            let message = format!("the XML of domain {}: {error}", self.domain.name);
+            let message = format!("cannot parse the XML of domain {}: {error}", self.domain.name);
             let failure = Failure::new(Exit::Vm, message);
             hint.into_iter().fold(failure, Failure::with_hint)
         })?;

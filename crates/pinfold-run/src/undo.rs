@@ -229,7 +229,7 @@ fn undo_left(
         (true, 0) => say("no placement is left behind"),
         (true, _) => say(&format!("no placement is left behind: {stays}")),
         (false, 0) => {}
-        (false, _) => say(&format!("{stays}, and none was left behind by a crash or restart")),
+        (false, _) => say(&format!("{stays}; nothing was left behind by a crash or restart")),
     }
     if left.is_empty() {
         return Ok(());
@@ -342,9 +342,8 @@ fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(),
     );
     say(&if restarted {
         format!(
-            "{id} ({name}): the host was restarted, so {} {} void; lasting changes: {counts}",
-            count_noun(report.dropped, "step"),
-            select_verb(report.dropped, "is", "are")
+            "{id} ({name}): the restart of the host reverted {}; persistent changes: {counts}",
+            count_noun(report.dropped, "run-time step")
         )
     } else {
         format!("{id} ({name}): {counts}")

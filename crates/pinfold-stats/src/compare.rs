@@ -118,11 +118,16 @@ impl fmt::Display for Outcome {
         match self {
             Outcome::Verdict(verdict) => verdict.fmt(f),
             Outcome::Contended(side, share) => {
-                write!(f, "contended: {:.0} % left out of {}", share * 100.0, word(side))
+                write!(
+                    f,
+                    "contended: {:.0} % of the windows of {} were excluded",
+                    share * 100.0,
+                    word(side)
+                )
             }
             Outcome::NotSteady(side) => write!(f, "no steady state in {}", word(side)),
             Outcome::NoDirection => f.write_str("–"),
-            Outcome::NoRatio(side) => write!(f, "no ratio: nothing above zero in {}", word(side)),
+            Outcome::NoRatio(side) => write!(f, "no ratio: no values above zero in {}", word(side)),
             Outcome::UnequalTime(first, second) => {
                 write!(f, "no verdict: {:.3} s against {:.3} s", seconds(first), seconds(second))
             }

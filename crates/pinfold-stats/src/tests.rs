@@ -198,11 +198,11 @@ fn verdicts_need_blocks_then_both_instruments() {
     check(8, (0.1, 0.2), 0.01, HIGHER, "worse");
     check(8, (1.3, 1.4), 0.01, LOWER, "worse");
     check(8, (1.3, 1.4), 0.01, HIGHER, "better");
-    check(8, (0.1, 0.2), 0.06, LOWER, "unknown: 8 blocks do not settle it");
-    check(8, (0.5, 1.1), 0.01, LOWER, "unknown: 8 blocks do not settle it");
+    check(8, (0.1, 0.2), 0.06, LOWER, "unknown: 8 blocks are not enough for a verdict");
+    check(8, (0.5, 1.1), 0.01, LOWER, "unknown: 8 blocks are not enough for a verdict");
     check(8, (0.981, 1.019), 0.9, LOWER, "same");
     check(8, (0.981, 0.999), 0.01, LOWER, "same");
-    check(8, (0.97, 1.01), 0.9, LOWER, "unknown: 8 blocks do not settle it");
+    check(8, (0.97, 1.01), 0.9, LOWER, "unknown: 8 blocks are not enough for a verdict");
 }
 
 #[test]

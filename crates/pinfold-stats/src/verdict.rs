@@ -120,8 +120,8 @@ impl fmt::Display for Verdict {
                 write!(f, "unknown: {}, {need} needed", count_noun(*have, "block"))
             }
             Verdict::Unknown { have, .. } => {
-                let verb = select_verb(*have, "does", "do");
-                write!(f, "unknown: {} {verb} not settle it", count_noun(*have, "block"))
+                let verb = select_verb(*have, "is", "are");
+                write!(f, "unknown: {} {verb} not enough for a verdict", count_noun(*have, "block"))
             }
             Verdict::Better | Verdict::Same | Verdict::Worse => f.write_str(self.word()),
         }

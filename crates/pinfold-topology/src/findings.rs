@@ -110,8 +110,8 @@ fn half_smt(topology: &Topology) -> Option<Finding> {
         Finding::warning(
             "smt",
             format!(
-                "{} of {} cores {} an offline sibling (CPU {}): the same plan gives vCPUs of \
-                 different speed",
+                "{} of {} cores {} an offline sibling (CPU {}), so vCPUs of one plan run at \
+                 different speeds",
                 narrow.len(),
                 topology.cores.len(),
                 select_verb(narrow.len(), "has", "have"),

@@ -134,7 +134,7 @@ fn check_watch(guest: &mut Guest) -> Result<String, LabError> {
     let status = guest.pinfold(&["status", "--json"])?;
     let said = shapes::ReportedPlacement::parse(&status)?;
     let pu = said.alone.first().ok_or_else(|| LabError::wrong("CPUs of the plan", status))?;
-    let line = format!("CPU {pu} is offline, so vcpu(0) has CPU");
+    let line = format!("CPU {pu} went offline; vcpu(0) now runs on CPU");
     let found = guest.shell(&format!(
         "pinfold watch --all >/run/watch.txt 2>&1 &
          until grep -q '^watching 1 placement' /run/watch.txt; do usleep 200000; done

@@ -72,10 +72,10 @@ pub(super) fn move_interrupts(guest: &mut Guest) -> Result<String, LabError> {
         wrong.push(format!("{} of {} interrupts stay", stay.len(), usual.len()));
     }
     let named: Vec<String> = stay.iter().map(ToString::to_string).collect();
-    let named = format!("managed by the kernel and stay: {}", named.join(", "));
+    let named = format!("interrupts; not moved: {}", named.join(", "));
     guest.shell("cd /tmp; pinfold study report interrupts.sqlite")?;
-    let page = guest
-        .shell("grep -o 'managed by the kernel and stay: [0-9, ]*' /tmp/interrupts.html || true")?;
+    let page =
+        guest.shell("grep -o 'interrupts; not moved: [0-9, ]*' /tmp/interrupts.html || true")?;
     if !page.lines().any(|line| line.trim_end() == named) {
         wrong.push(format!("the page does not say {named:?}: {page}"));
     }

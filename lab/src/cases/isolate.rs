@@ -35,7 +35,7 @@ pub(super) fn isolate(stage: &mut LabHost, _: Extent) -> Result<String, LabError
     stage.reap()?;
     let users = stage.before.tasks.values().filter(|task| !task.is_kernel_thread()).count();
     let text = format!(
-        "{} tasks ({users} of them not the kernel's) and {} knobs as before; {} kernel threads named as immovable{}",
+        "{} tasks ({users} of them not the kernel's) and {} tunables as before; {} kernel threads named as immovable{}",
         stage.before.tasks.len(),
         stage.before.knobs.len(),
         status.immovable.len(),

@@ -117,8 +117,8 @@ pub(super) fn kill_longest(
     let random = at_random(guest, &apply, &before, extent, progress)?;
     Ok(format!(
         "rr 1 on CPUs {pus} in an isolated partition, SMT off, interrupts, memory nodes, wake-up latency \
-         and {} more knobs at once; {each}; {random}; each time group, mask and policy of {} tasks and \
-         {} knobs as before",
+         and {} more tunables at once; {each}; {random}; each time group, mask and policy of {} tasks and \
+         {} tunables as before",
         // This kernel may lack some, and two have other names.
         KNOBS.iter().skip(2).filter(|(_, file, _)| before.knobs.contains_key(*file)).count(),
         before.tasks.len(),

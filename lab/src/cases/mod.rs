@@ -214,7 +214,7 @@ impl Case {
                 format!("isolate, undo: {}, CPU {pu} offline", shape.name)
             }
             Case::Several => "three machines on one host".to_owned(),
-            Case::Knobs => "knobs of the host".to_owned(),
+            Case::Knobs => "tunables of the host".to_owned(),
             Case::Shares => "cpu controller, cgroup v1".to_owned(),
             Case::Longest => "longest plan".to_owned(),
             Case::PowerCuts => "power cuts, longest plan".to_owned(),

@@ -96,8 +96,8 @@ pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabE
         each.join(", ")
     };
     Ok(format!(
-        "1, 1, 2, 4 cores at 75, 40, 60, 25 % had {} % of the guest's time{said}; set to 10 %, the \
-         second had {:.0} %; down, and undone after a kill",
+        "vnodes of 1, 1, 2, 4 cores at 75, 40, 60, 25 % got {} % of the guest's time{said}; the \
+         second got {:.0} % after `set` to 10 %; removed by `down`, and by `undo` after a kill",
         percent(&got),
         changed[1] * 100.0
     ))
@@ -368,7 +368,10 @@ fn check_accounting(guest: &mut Guest, method: Method) -> Result<String, LabErro
             return Ok(if method == Method::Fracas {
                 String::new()
             } else {
-                format!(", by its own account within {:.0} points", (worst * 100.0).ceil())
+                format!(
+                    " (Pinfold's own figures agree within {:.0} points)",
+                    (worst * 100.0).ceil()
+                )
             });
         }
         guest.shell("sleep 1")?;

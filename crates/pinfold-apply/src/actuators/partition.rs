@@ -108,7 +108,9 @@ pub(crate) fn fault(path: &str, shown: &[u8]) -> Option<Finding> {
         "the kernel gives no reason: see cpuset.cpus.effective of the parent groups",
         |(_, hint)| hint,
     );
-    let text = format!("{path} shows {shown:?}: it excludes no other task");
+    let text = format!(
+        "{path} reads {shown:?}: the partition is not active, so it excludes no other tasks"
+    );
     Some(Finding::warning(SUBJECT, text).with_hint(hint))
 }
 

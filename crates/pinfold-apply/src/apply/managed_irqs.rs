@@ -68,9 +68,8 @@ impl ManagedIrqs {
 fn some_stay(cause: &str, stay: &BTreeSet<u32>, all: usize) -> Finding {
     let numbers: Vec<String> = stay.iter().map(u32::to_string).collect();
     let numbers = numbers.join(", ");
-    let (is, they) = if stay.len() == 1 { ("is", "stays") } else { ("are", "stay") };
     let text = format!(
-        "{cause}: {} of {all} interrupts {is} managed by the kernel and {they}: {numbers}",
+        "{cause}: the kernel manages {} of {all} interrupts; not moved: {numbers}",
         stay.len()
     );
     Finding::warning("IRQ affinity", text)

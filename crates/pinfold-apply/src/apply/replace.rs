@@ -55,11 +55,13 @@ impl From<Failure> for NotReplaced {
             }
             Failure::NotSo { step, wanted, found, .. } => {
                 format!(
-                    "{} was accepted, but the kernel shows {found} instead of {wanted}",
+                    "{} was accepted, but the kernel reports {found} instead of {wanted}",
                     step.change
                 )
             }
-            Failure::Restless { left } => format!("the host keeps changing: still {left}"),
+            Failure::Restless { left } => {
+                format!("the host keeps changing; a step remains: {left}")
+            }
             Failure::Journal(error) => with_causes(&error),
         })
     }

@@ -47,7 +47,7 @@ pub enum JournalError {
         format: String,
     },
     /// Another Pinfold process holds the lock.
-    #[error("another pinfold process is working on this process (journal {id})")]
+    #[error("another pinfold process is managing this process (journal {id})")]
     Busy {
         /// ID of the journal.
         id: String,
@@ -77,9 +77,7 @@ pub enum JournalError {
         vm_name: String,
     },
     /// A placement of the machine, made from another state directory, is active.
-    #[error(
-        "process {pid} is placed already, by a Pinfold with another state directory ({journal})"
-    )]
+    #[error("process {pid} already has a placement, made with another state directory ({journal})")]
     Placed {
         /// The machine's process.
         pid: Tid,
@@ -181,8 +179,8 @@ fn after_damage(path: &str) -> String {
     let reset = Command::new("undo --reset").arg(pid);
     let aside = format!("mv {} {}", quote(path), quote(&format!("{path}.damaged")));
     format!(
-        "nothing was executed; if {which} is running, `{reset}` lets its threads use all CPUs and \
-         renames this journal, so that the process can be placed again; check other settings of the \
-         host by hand; if it has ended, `{aside}`"
+        "nothing was executed. If {which} is running: `{reset}` lets its threads use all CPUs and \
+         renames this journal, so that it can be placed again; then check other settings of the \
+         host by hand. If it has exited: `{aside}`"
     )
 }

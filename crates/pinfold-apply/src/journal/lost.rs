@@ -55,8 +55,8 @@ impl LostPlacement {
         match self.reason {
             LostReason::Missing | LostReason::Cut => gives,
             LostReason::Ended => format!(
-                "delete the last line of that file, if you know that the placement was not reverted; \
-                 then `{}` reverts it; {gives} and reverts nothing else",
+                "if you know that the placement was not reverted, delete the last line of that \
+                 file; then `{}` reverts it. Otherwise {gives} and reverts nothing else",
                 Command::new("undo").arg(self.id())
             ),
         }

@@ -639,7 +639,7 @@ fn a_process_that_one_journal_has_bound_is_refused_to_others_until_its_undo() {
     placed.flush().unwrap();
     for journals in [&first, &second] {
         let refused = journals.begin(&host, &platform).unwrap().bind(&host, &[vm]).unwrap_err();
-        assert!(refused.to_string().contains("process 500 is placed already"), "{refused}");
+        assert!(refused.to_string().contains("process 500 already has a placement"), "{refused}");
         assert!(refused.hint().unwrap().contains("undo 500-1500"), "{refused}");
     }
     placed.end("reverted").unwrap();

@@ -59,7 +59,8 @@ impl<'h> LikelyCause<'h> {
         {
             let name = group.as_deref().unwrap_or("all CPUs that are online");
             known.push(format!(
-                "its cpuset allows exactly these CPUs ({name}), as after a change of the cpuset, a move or a reset"
+                "its mask equals its whole cpuset ({name}): the cpuset was changed, or the thread \
+                 was moved or its mask reset"
             ));
         }
         if let (Some(now), Some(before)) = (&group, &self.group)
@@ -94,7 +95,7 @@ impl<'h> LikelyCause<'h> {
         group: Option<&str>,
     ) -> Result<String, HostError> {
         if let Some(unit) = group.and_then(|group| self.unit_of(group)) {
-            known.push(format!("systemd keeps the group as {unit}"));
+            known.push(format!("systemd manages the group as {unit}"));
         }
         let groups = [group, self.group.as_deref()];
         let own = self.movers()?.iter().filter(|mover| mover.moves(&groups));

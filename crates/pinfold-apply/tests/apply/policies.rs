@@ -108,7 +108,7 @@ fn a_group_that_can_get_no_run_time_is_named() {
     let error = Bench::new().apply(&case).unwrap_err();
     let refusal = Refusal::NoRunTime { group: format!("{CPU}/vm1"), above: CPU.to_owned() };
     assert!(matches!(&error, ApplyError::Refused(found) if *found == refusal), "{error}");
-    assert!(error.hint().unwrap().contains("siblings"));
+    assert!(error.hint().unwrap().contains("of the other groups"));
     assert_same(&before, &case.host, "refused");
 }
 

@@ -494,7 +494,7 @@ fn irq_all_moves_what_can_be_moved_and_names_what_stays() {
     assert_same(&before, &case.host, "the question");
     let applied = bench.apply(&case).unwrap();
     let texts: Vec<&str> = applied.findings.iter().map(|one| one.text.as_str()).collect();
-    let expected = "irq:all: 1 of 3 interrupts is managed by the kernel and stays: 33";
+    let expected = "irq:all: the kernel manages 1 of 3 interrupts; not moved: 33";
     assert_eq!(texts, [expected]);
     assert_eq!(
         [31, 32, MANAGED]
@@ -522,7 +522,7 @@ fn host_isolation_moves_what_can_be_moved_off_the_exclusive_cpus() {
     case.plan.housekeeping = set("0-1,3-5,7");
     let (bench, before) = (Bench::new(), case.host.snapshot());
     let applied = bench.apply(&case).unwrap();
-    let expected = "--isolate host: 1 of 3 interrupts is managed by the kernel and stays: 33";
+    let expected = "--isolate host: the kernel manages 1 of 3 interrupts; not moved: 33";
     assert_eq!(applied.findings.iter().filter(|one| one.text == expected).count(), 1);
     assert_eq!(interrupt_masks(&case), ["0-1,3-5,7", "0-1,3-5,7", "2-3"]);
     assert!(bench.undo(&case).is_complete());

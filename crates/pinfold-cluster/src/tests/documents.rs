@@ -98,12 +98,12 @@ fn torn_and_foreign_results_are_refused() {
     );
     check(
         &replace_part("\"pinfold\":\"0.1.0\"", "\"pinfold\":\"0.2.0\""),
-        "node n1 has Pinfold 0.2.0, this is 0.1.0",
+        "node n1 runs Pinfold 0.2.0, but this is 0.1.0",
     );
     let other = study_digest(STUDY, &PresetSelection::from_preset(Some(QUICK)));
     check(
         &replace_part(&digest(), &other),
-        &format!("it is of another study or another form of it (digest {other})"),
+        &format!("it belongs to another study, or to another form of this study (digest {other})"),
     );
     check(
         &replace_part("\"node\":\"n1\"", "\"node\":\"n1; rm\""),

@@ -25,7 +25,7 @@ fn hint() -> String {
 /// Parses `ROLE=CPUS`; a range of vCPUs gives one pin for each of them.
 pub(super) fn pin_requests(text: &str, at: usize) -> Result<Vec<PinRequest>, Fault> {
     let Some((role, list)) = text.split_once('=') else {
-        return Err(fail(at, format!("{text:?} is not written ROLE=CPUS")));
+        return Err(fail(at, format!("expected ROLE=CPUS, got {text:?}")));
     };
     let (role, list) = (role.trim(), list.trim());
     let pus = in_order(list).map_err(|why| fail(at, why))?;

@@ -24,7 +24,7 @@ pub(super) fn list(words: &[String]) -> String {
 /// Parses `ROLE=POLICY`.
 pub(super) fn policy_request(text: &str, at: usize) -> Result<PolicyRequest, Fault> {
     let Some((role, words)) = text.split_once('=') else {
-        return Err(Fault::new(at, format!("policies: {text:?} is not written ROLE=POLICY"))
+        return Err(Fault::new(at, format!("policies: expected ROLE=POLICY, got {text:?}"))
             .with_hint("for example: vcpu=fifo:1 or emulator=other:-5"));
     };
     let policy =

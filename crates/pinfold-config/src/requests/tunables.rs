@@ -19,7 +19,7 @@ pub fn set_tunable(plan: &mut Plan, words: &str) -> Result<(), ConfigError> {
 /// The tunable that words name, with key and value.
 pub(crate) fn parts(words: &str) -> Result<(&'static Tunable, &str, &str), Fault> {
     let Some((key, text)) = words.split_once('=') else {
-        return Err(Fault::new(0, format!("{words:?} is not written KEY=VALUE")).with_hint(keys()));
+        return Err(Fault::new(0, format!("expected KEY=VALUE, got {words:?}")).with_hint(keys()));
     };
     let (key, text) = (key.trim(), text.trim());
     let name = key.split_once(':').map_or(key, |(name, _)| name);

@@ -135,7 +135,9 @@ impl GuestCpu {
     fn shows_threads(&self, value: Option<&str>, notes: &mut Vec<String>) -> bool {
         let as_cores = "they are written as cores.";
         if !self.board.threads {
-            notes.push(format!("This board shows its guest no threads of a core: {as_cores}"));
+            notes.push(format!(
+                "This machine type cannot present SMT threads to its guest: {as_cores}"
+            ));
             return false;
         }
         if !self.board.x86 {

@@ -179,7 +179,11 @@ fn iothreads_keep_their_numbers() {
         merge_libvirt_domain(xml, &layout, layout.single_vnode().unwrap(), &topology).unwrap();
     assert!(merged.text.contains("<iothreadpin iothread='1'"), "{}", merged.text);
     assert!(merged.text.contains("<iothreadpin iothread='7'"), "{}", merged.text);
-    assert!(merged.notes.contains(&"libvirt's iothread 1 is the plan's iothread(disk)".to_owned()));
+    assert!(
+        merged
+            .notes
+            .contains(&"libvirt's iothread 1 corresponds to iothread(disk) of the plan".to_owned())
+    );
     // More than the file has: the number is increased.
     *pinfold_samples::iothreads(&mut request) = ["a", "b", "c"].map(str::to_owned).to_vec();
     let layout = plan("low-latency", &topology, &request).unwrap();

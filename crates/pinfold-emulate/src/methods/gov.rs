@@ -16,6 +16,7 @@ use super::Facts;
 use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::{Clock, HostMut};
+use pinfold_model::text::count_noun;
 use pinfold_model::{Method, PuId, Speed};
 use std::iter::Flatten;
 
@@ -253,13 +254,13 @@ impl Emulation for Gov<'_> {
         for lane in &self.schedules {
             let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
             if let Some(others) = others.filter(|others| !others.is_empty()) {
-                notes.push(format!("CPUs {others} have this frequency too"));
+                notes.push(format!("CPUs {others} share this frequency"));
             }
         }
         if let Some(late) =
             self.freezer.as_ref().map(|freezer| freezer.late).filter(|late| *late > 0)
         {
-            notes.push(format!("a task did not freeze in time {late} times"));
+            notes.push(format!("a task did not freeze in time ({})", count_noun(late, "time")));
         }
         notes
     }

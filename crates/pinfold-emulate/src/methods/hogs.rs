@@ -161,7 +161,7 @@ impl Emulation for Hogs<'_> {
                 method: Method::Hogs,
                 speed,
                 why: format!(
-                    "the kernel reserves {least} of the time for other than real-time threads"
+                    "the kernel reserves {least} of the time for threads that are not real-time"
                 ),
                 hint: format!("use {least} or more, or use stall"),
             });
@@ -218,11 +218,11 @@ impl Emulation for Hogs<'_> {
                 if !self.is_measured {
                     let period = in_us(self.period_ns);
                     return format!(
-                        "CPU {pu}: a turn every {period}, whose own cost is not measured"
+                        "CPU {pu}: one burn every {period}, whose cost has not been measured"
                     );
                 }
                 let spent = self.costs.get(pu).copied().unwrap_or_default();
-                format!("CPU {pu}: a turn every {}, {}", in_us(self.period_ns), spent.describe())
+                format!("CPU {pu}: one burn every {}, {}", in_us(self.period_ns), spent.describe())
             })
             .chain(strayed)
             .collect()

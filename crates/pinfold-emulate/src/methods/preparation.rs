@@ -35,7 +35,10 @@ fn slices(host: &dyn Host, node: &Node) -> Result<Vec<Step>, HostError> {
         steps.push(Step {
             change: Change::WriteFile { path: path.clone(), value: SLICE.to_vec() },
             undo: Undo::WriteFile { path, original },
-            reason: format!("short scheduler slices make fracas of vnode {} even", node.name),
+            reason: format!(
+                "short scheduler slices let fracas slow the tasks of vnode {} evenly",
+                node.name
+            ),
         });
     }
     Ok(steps)

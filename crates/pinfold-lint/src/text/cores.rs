@@ -58,7 +58,7 @@ impl Fault for CoreFault<'_> {
             )
             .with_replacement([
                 "give the siblings to the machine too (two vCPUs for each core, shown as threads), \
-                 or keep tasks off them:",
+                 or exclude tasks from them:",
             ]),
             CoreFault::MixedKinds { slower } => FaultText::new(
                 "mixed-cores",

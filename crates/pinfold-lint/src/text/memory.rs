@@ -75,7 +75,7 @@ impl Fault for MemoryFault<'_> {
                 let (id, pus) = (room.id, room.pus);
                 spread(
                     "nodes-crossed",
-                    format!("{}, although node {id} has {pus} CPUs for them", on_nodes(nodes)),
+                    format!("{}, although they all fit on node {id} ({pus} CPUs)", on_nodes(nodes)),
                 )
             }
             MemoryFault::NodesHidden { nodes, cells } => {
@@ -167,7 +167,7 @@ fn cells_on_one_node(cells: usize, node: &[NodeId]) -> FaultText {
 fn l3_crossed(domains: usize, room: Option<usize>) -> FaultText {
     let (although, unseen) = match room {
         Some(pus) => (
-            format!(", although one of them has {pus} CPUs for them"),
+            format!(", although they all fit on one of them ({pus} CPUs)"),
             "; the guest does not see the boundary",
         ),
         None => (String::new(), ""),

@@ -148,7 +148,7 @@ fn cpus_that_a_vcpu_may_not_have_are_no_room() {
     // Five fit into one.
     let crossed = worse(&domain(&[5, 6, 7, 15, 16], tune, &shape(5, 1)), &topology, &all);
     assert!(crossed.iter().any(|diagnostic| diagnostic.name == "l3-crossed"), "{crossed:?}");
-    assert!(crossed[0].what.contains("has 5 CPUs for them"), "{}", crossed[0].what);
+    assert!(crossed[0].what.contains("(5 CPUs)"), "{}", crossed[0].what);
     // Two caches of four cores: with one to avoid, neither has room for four vCPUs.
     let caches = synthetic("package:1 l3:2 core:4 pu:1");
     let xml = domain(&[1, 2, 5, 6], "<emulatorpin cpuset='0'/>\n", &shape(4, 1));

@@ -23,7 +23,7 @@ pub static TUNABLE: Tunable = Tunable {
         let (Value::Number(min), Some(max)) = (value, tuning.number(&max_khz::TUNABLE)) else {
             return None;
         };
-        (*min > max).then(|| format!("{min} is more than max_khz, {max}"))
+        (*min > max).then(|| format!("{min} is above max_khz ({max})"))
     },
     wrong: |setting, plan, topology| {
         report_unreached(setting, plan, topology).into_iter().collect()

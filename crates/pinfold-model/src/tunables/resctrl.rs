@@ -78,7 +78,10 @@ fn lacking(share: &ResourceShare, topology: &Topology) -> Option<(String, String
     }
     if let Some(ways) = ways.filter(|ways| is_l3 && widest > *ways) {
         return Some((
-            format!("the mask {:x} is for {widest} ways, the cache has {ways}", share.amount),
+            format!(
+                "the mask {:x} needs {widest} cache ways, but the cache has {ways}",
+                share.amount
+            ),
             format!("the whole cache is {:x}", u64::MAX >> (64 - ways.min(64))),
         ));
     }
@@ -130,7 +133,7 @@ fn cache(share: &ResourceShare, topology: Option<&Topology>) -> Result<String, S
         "L3" => "both",
         "L3CODE" => "code",
         "L3DATA" => "data",
-        other => return Err(format!("libvirt divides level-3 caches, {other} is none")),
+        other => return Err(format!("libvirt can divide only level-3 caches, not {other}")),
     };
     let ways = share.amount.count_ones();
     // The kernel's cache number is irrelevant if all caches are alike.

@@ -37,10 +37,13 @@ impl CpuQuota {
     pub(super) fn fault(self) -> Option<(&'static str, String)> {
         let Self { quota_us, period_us } = self;
         if !(1_000..=1_000_000).contains(&period_us) {
-            return Some(("period_us", format!("{period_us} is not in 1000 to 1000000")));
+            return Some(("period_us", format!("{period_us} is out of range (1000 to 1000000)")));
         }
         if !(1_000..=MAX_QUOTA_US).contains(&quota_us) {
-            return Some(("quota_us", format!("{quota_us} is not in 1000 to {MAX_QUOTA_US}")));
+            return Some((
+                "quota_us",
+                format!("{quota_us} is out of range (1000 to {MAX_QUOTA_US})"),
+            ));
         }
         None
     }

@@ -208,7 +208,7 @@ impl Values {
             (Self::Number { least, most, .. }, Value::Number(number))
                 if !(least..=most).contains(number) =>
             {
-                whole(format!("{number} is not in {least} to {most}"))
+                whole(format!("{number} is out of range ({least} to {most})"))
             }
             (Self::Name(what), Value::Name(name))
                 if name.is_empty()

@@ -73,7 +73,10 @@ pub(crate) fn place_in_order(
                     let sharer =
                         describe_sharing_vcpu(builder, first.get(before % order.len()).copied());
                     let place = available.place(pin);
-                    format!("CPU {pin} again ({place}), shared with {sharer}: {all} a vCPU")
+                    format!(
+                        "wraps around to CPU {pin} ({place}), shared with {sharer}: {all} a vCPU \
+                         already"
+                    )
                 }
                 None => {
                     let before = slot.checked_sub(1).and_then(|slot| order.get(slot)).copied();

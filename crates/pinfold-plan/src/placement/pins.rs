@@ -138,7 +138,7 @@ fn emulator(vnode_builder: &mut VnodeBuilder<'_>, taken: &CpuSet, beside: bool) 
     let rest = pus.difference(taken);
     if beside && rest != *pus && !rest.is_empty() {
         *why =
-            format!("{why}; less {}, to which vCPUs are pinned by hand", pus.intersection(taken));
+            format!("{why}, except {}, to which vCPUs are pinned by hand", pus.intersection(taken));
         *pus = rest;
     }
 }

@@ -58,7 +58,7 @@ impl Occupancy<'_> {
     fn assign_cpu(&mut self, place: Place, avoided: &CpuSet, keeps_cores: bool) -> bool {
         let Some(seat) = self.choose(place, avoided, keeps_cores) else { return false };
         let (name, cpu) = (self.vnode(place).name.clone(), seat.cpu);
-        let reason = format!("CPU {cpu} was the nearest free one to the CPUs of {name}");
+        let reason = format!("CPU {cpu} is the free CPU nearest to those of {name}");
         self.set_thread(place, CpuSet::single(cpu), reason);
         self.keep(place, &seat.kept);
         self.move_helpers(place, &seat);

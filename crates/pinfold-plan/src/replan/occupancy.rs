@@ -409,7 +409,10 @@ impl<'a> Occupancy<'a> {
             (true, false) => host,
             (true, true) => self.available.clone(),
         };
-        let reason = format!("{} are left: its CPUs went offline or to others", pus_text(&pus));
+        let reason = format!(
+            "its own CPUs went offline or were given to others; it falls back to {}",
+            pus_text(&pus)
+        );
         (pus, reason)
     }
 

@@ -51,7 +51,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
 const NO_WARNING: &str = "its plan has no warning";
 
 /// The end of a rule that holds for a plan without a warning only.
-const ONLY_WITHOUT_WARNING: &str = ", and without a warning there only";
+const ONLY_WITHOUT_WARNING: &str = ", and only there without a warning";
 
 /// A rule for a plan that warns of something: no strategy has a plan that does not.
 fn reason_without_guarantee(why: String) -> String {

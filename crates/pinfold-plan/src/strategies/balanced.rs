@@ -309,7 +309,7 @@ fn vcpu_reason(
         "like all cores outside the host's".to_owned()
     };
     format!(
-        "CPU {pin} is a thread of a core for {unit}s ({}), {near}; {sharing}",
+        "CPU {pin} belongs to a core reserved for {unit}s ({}), {near}; {sharing}",
         available.place(pin)
     )
 }

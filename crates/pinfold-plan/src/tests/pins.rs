@@ -143,7 +143,7 @@ fn forms_of_a_pin() {
     assert_eq!(read("iothread:io1=9"), ["iothread(io1)=9"]);
     assert_eq!(read("iothread(io-2.x)=9"), ["iothread(io-2.x)=9"]);
     assert_eq!(read("vhost1=4"), ["vhost(1)=4"]);
-    check("vcpu3", "\"vcpu3\" is not written ROLE=CPUS");
+    check("vcpu3", "expected ROLE=CPUS, got \"vcpu3\"");
     check("vcpu3=", "no CPU is named");
     check("cpu3=7", "\"cpu3\" is not a role of a thread");
     check("vcpu3-1=7", "\"vcpu3-1\" is not a role of a thread");

@@ -34,7 +34,7 @@ fn a_role_or_a_kind_of_roles_gets_its_policy() {
 
 #[test]
 fn what_cannot_be_is_named() {
-    check(r#"["vcpu"]"#, "\"vcpu\" is not written ROLE=POLICY");
+    check(r#"["vcpu"]"#, "expected ROLE=POLICY, got \"vcpu\"");
     check(r#"["vcpu=fifo"]"#, "\"fifo\" is not a scheduling policy");
     check(r#"["vcpu=fifo:100"]"#, "\"fifo:100\" is not a scheduling policy");
     check(r#"["vcpu=other:20"]"#, "\"other:20\" is not a scheduling policy");

@@ -58,7 +58,7 @@ fn words_say_the_same() {
     assert_eq!(parse_emulator_request("apart"), Ok(EmulatorRequest::Apart));
     let numbered = VnodeRequest::vm("7", VmRequest::from_vcpus(VcpuCount::Auto));
     assert_eq!(parse_vm_spec("name=7"), Ok(numbered));
-    check("web", "\"web\" is not written key=value");
+    check("web", "expected key=value, got \"web\"");
     check("name=a,name=b", "name is given twice");
     check("vcpus=4", "vm needs the key \"name\"");
     check("name=a,cores=2", "vm has no key \"cores\"");
@@ -85,7 +85,7 @@ fn words_are_divided_by_blanks_too_and_names_are_checked() {
     let group = parse_group_spec("name=slow,cores=1,speed=40%");
     assert_eq!(parse_group_spec("name=slow cores=1 speed=40%"), group);
     check("name=du vcpus=6 vcpus=7", "vcpus is given twice");
-    check("name=du,,vcpus=6", "\"\" is not written key=value");
+    check("name=du,,vcpus=6", "expected key=value, got \"\"");
     check("name=my vm vcpus=2", "invalid name \"my vm\": it contains white space");
     check("name=a=b", "invalid name \"a=b\": it has the character '='");
     for (name, why) in [
@@ -293,7 +293,7 @@ fn tunables_are_put_into_a_plan_and_what_cannot_be_is_named() {
     assert_eq!(crate::schema::from_json(&crate::schema::to_json(&layout)), Ok(layout.clone()));
     wrong_tunable(
         "thp",
-        "\"thp\" is not written KEY=VALUE",
+        "expected KEY=VALUE, got \"thp\"",
         "tunables are policy:ROLE=",
         &mut layout,
     );
@@ -311,14 +311,14 @@ fn tunables_are_put_into_a_plan_and_what_cannot_be_is_named() {
     wrong_tunable("wake-up-us=-1", "whole number", "", &mut layout);
     layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(0));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
-    assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is not in 1 to 10000");
+    assert_eq!(error.to_string(), "tuning.cpu_weight: 0 is out of range (1 to 10000)");
     layout.tuning.set(&cpu_weight::TUNABLE, Value::Number(100));
     let quota = CpuQuota { quota_us: 1 << 44, period_us: 100_000 };
     layout.tuning.set(&cpu_quota::TUNABLE, Value::Quota(quota));
     let error = crate::schema::from_json(&crate::schema::to_json(&layout)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "tuning.cpu_quota.quota_us: 17592186044416 is not in 1000 to 17592186044415"
+        "tuning.cpu_quota.quota_us: 17592186044416 is out of range (1000 to 17592186044415)"
     );
 }
 

@@ -83,8 +83,8 @@ fn errors_name_the_field() {
     refused(
         "\"policy\": null",
         "\"policy\": {\"fifo\": {\"priority\": 100}}",
-        "vnodes[0].threads[0].policy: the real-time priority 100 is not in 1 to 99 at line 13 \
-         column 47",
+        "vnodes[0].threads[0].policy: the real-time priority 100 is out of range (1 to 99) at \
+         line 13 column 47",
     );
     refused("\"cores\": 3", "\"cores\": 4", "vnodes[0].guest: 1×4×1 is not the number of vCPUs, 3");
     refused(

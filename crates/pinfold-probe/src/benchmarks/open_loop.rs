@@ -27,7 +27,7 @@ pub enum OpenLoopError {
     #[error("{0} wake-ups did not fit into the benchmark's memory; raise its number of samples")]
     Dropped(u64),
     /// A sample after a late wake-up does not have the value that the period requires.
-    #[error("sample {place} is {found} ns instead of {expected} ns after a wake-up that was late")]
+    #[error("sample {place}: expected {expected} ns after a late wake-up, found {found} ns")]
     Sample {
         /// Index of the sample.
         place: usize,
@@ -143,7 +143,7 @@ mod tests {
     fn what_is_not_of_the_schedule_is_reported() {
         assert_eq!(
             report(&series(&[150_000.0, 60_000.0])),
-            "sample 1 is 60000 ns instead of 50000 ns after a wake-up that was late"
+            "sample 1: expected 50000 ns after a late wake-up, found 60000 ns"
         );
         let mut lost = series(&[1.0]);
         lost.dropped = 4;

@@ -102,7 +102,11 @@ pub fn parse(text: &str) -> Result<GapReport, RecordError> {
         gaps.push(gap);
     }
     if gaps.len() != head.gaps {
-        let why = format!("{} of {} gaps: the file was cut off or joined", gaps.len(), head.gaps);
+        let why = format!(
+            "the file has {} of {} gaps: it was truncated or concatenated",
+            gaps.len(),
+            head.gaps
+        );
         return Err(RecordError::Line { line: gaps.len() + 1, why });
     }
     Ok(GapReport { summary: head.summary, gaps })

@@ -206,7 +206,7 @@ fn a_record_is_read_as_it_was_written_and_hostile_ones_are_refused() {
     assert!(refused("").starts_with("line 1 is not the beginning"));
     assert!(refused("{\"format\":\"pinfold-gaps/9\"}").contains("\"pinfold-gaps/9\""));
     let cut = text.lines().next().unwrap();
-    assert_eq!(refused(cut), "line 1: 0 of 2 gaps: the file was cut off or joined");
+    assert_eq!(refused(cut), "line 1: the file has 0 of 2 gaps: it was truncated or concatenated");
     assert!(refused(&text[..text.len() - 9]).starts_with("line 3: EOF"));
     assert!(refused(&text.replacen("\"tid\":7", "\"tid\":-7", 1)).starts_with("line 2: "));
     assert!(refused(&text.replacen("\"moves\"", "\"more\"", 1)).starts_with("line 2: "));

@@ -66,7 +66,10 @@ pub(super) fn calls(settings: &Settings, ours: &[Figure]) -> Result<Vec<Call>, S
         }
     }
     if calls.is_empty() {
-        Err(format!("has no test like these figures: it goes by {}", LABELS.join(", ")))
+        Err(format!(
+            "has no test that corresponds to these figures; its tests are selected by {}",
+            LABELS.join(", ")
+        ))
     } else {
         Ok(calls)
     }

@@ -195,8 +195,8 @@ fn of_screening(page: &Page) -> Option<String> {
     let screened = with_stage(page, ReachedStage::Screened);
     (!screened.is_empty()).then(|| {
         format!(
-            "Dropped after {} blocks of the race, without proof: {}. They did worse in a few \
-             blocks; dropping them saves time and is not a verdict.",
+            "Dropped after {} blocks of the race, without a significance test: {}. They did worse \
+             in a few blocks; dropping them saves time and is not a verdict.",
             page.asked.screening_blocks,
             screened.join(", ")
         )

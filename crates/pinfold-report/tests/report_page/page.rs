@@ -390,7 +390,10 @@ fn what_the_page_does_not_say_follows_the_run() {
 
     check(&|_| (), "do not carry over to KVM or bare metal");
     check(&|_| (), "The host is itself a virtual machine (KVM)");
-    check(&|_| (), "Dropped after 3 blocks of the race, without proof: max-performance");
+    check(
+        &|_| (),
+        "Dropped after 3 blocks of the race, without a significance test: max-performance",
+    );
     check(&|_| (), "Isolation was limited to tasks that Pinfold itself had started");
     check(&|_| (), "1 start failed and gave no numbers.");
     check(&|page| page.failed_starts.clear(), "No failed starts.");

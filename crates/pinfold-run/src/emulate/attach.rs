@@ -140,7 +140,9 @@ fn member(
             .with_hint("run Pinfold on the host, outside of containers"));
     }
     if group.contains(GROUP_PREFIX) {
-        return Err(refuse(what, "is in a vnode already").with_hint("a task has one speed"));
+        return Err(
+            refuse(what, "is in a vnode already").with_hint("a task can be in one vnode only")
+        );
     }
     if let Some(own_group) = id.and_then(|id| below_id(group, id)) {
         return Ok(Member::Group { path: own_group.to_owned() });

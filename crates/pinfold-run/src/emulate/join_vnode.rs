@@ -66,7 +66,9 @@ impl PlatformServer<'_, '_> {
         let mut others = self.joined.all.iter();
         if let Some(other) = others.find(|one| one.node.attach.as_ref() == Some(&attach)) {
             let text = format!("{what} is part of vnode {} already", other.node.name);
-            return Err(Failure::new(Exit::Input, text).with_hint("a task has one speed"));
+            return Err(
+                Failure::new(Exit::Input, text).with_hint("a task can be in one vnode only")
+            );
         }
         let node = Node { attach: Some(attach), ..platformed.node(vnode)? };
         let base = platformed.cgroup(vnode)?;

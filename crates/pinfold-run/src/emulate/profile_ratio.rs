@@ -116,7 +116,7 @@ pub fn predict(
                 predict_further_ratio(&known, PROBABILITY).filter(|_| known.len() >= LEAST_KINDS);
             let text =
                 format!("cannot compare: the profiles have only {} kinds in common", known.len());
-            let hint = "make both with the same version of pinload";
+            let hint = "record both with the same version of pinload";
             let interval = many.ok_or_else(|| Failure::new(Exit::Input, text).with_hint(hint))?;
             (interval, format!("a program of unknown kind ({} kinds)", known.len()))
         }
@@ -164,7 +164,8 @@ fn ratios(theirs: &Profile, ours: &Profile) -> Vec<KindRatio> {
         {
             let (memory, cpu) = (range(memory), range(cpu));
             one.ratio = Err(format!(
-                "that memory has {memory} of the speed of this one, that CPU {cpu}; {NO_MEMORY}"
+                "the other machine has {memory} of this one's memory speed and {cpu} of its CPU \
+                 speed; {NO_MEMORY}"
             ));
         }
     }
@@ -298,7 +299,7 @@ mod tests {
         let found = predict(&slow_memory, &all(100.0), None).unwrap();
         assert!((found.interval.ratio - 0.5).abs() < 0.01, "without the memory: {found:?}");
         let lines = found.to_lines().join("\n");
-        assert!(lines.contains("stream: cannot compare: that memory has 90.0%"), "{lines}");
+        assert!(lines.contains("stream: cannot compare: the other machine has 90.0%"), "{lines}");
         assert!(lines.contains("memory-latency: 49.0% ("), "{lines}");
         refused(&slow_memory, Some(Kind::Stream), "does not emulate the speed of the memory");
 

@@ -586,7 +586,7 @@ fn run_platform(
     leave_vnode_cpus(host, plan)?;
     // With late heartbeats the vnodes, and the calibration at their start, would run at full speed.
     if let Err(error) = process::raise_priority() {
-        say(&format!("on a busy machine the speeds may be missed at times: {error}"));
+        say(&format!("the vnodes may miss their speeds when the machine is busy: {error}"));
     }
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, cgroups, cautions, plan, topology };

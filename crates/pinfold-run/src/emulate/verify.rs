@@ -174,7 +174,7 @@ impl Verification {
         let mut remarks = Vec::new();
         if repetitions < 5 {
             remarks.push(format!(
-                "{} {} too few: a useful interval needs five",
+                "{} {} not enough: use at least 5 for a useful interval",
                 count_noun(repetitions, "repetition"),
                 select_verb(repetitions, "is", "are")
             ));

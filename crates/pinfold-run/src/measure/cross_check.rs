@@ -88,9 +88,8 @@ pub fn against(
         spare_a_pu(bench, reference_tool, &place)?;
     }
     if request.how.duty.is_some() {
-        let text = format!(
-            "{name} spins all the time, so the probe that is compared with it must do so too"
-        );
+        let text =
+            format!("{name} spins continuously, so the probe that is compared with it must too");
         return Err(Failure::new(Exit::Input, text).with_hint("omit --duty"));
     }
     let conditions = Conditions { how: request.how, place, reader: Reader::Own };

@@ -255,7 +255,12 @@ fn pool_part(text: &mut String, pool: Option<&CpuUsage>) {
         }
     }
     let name = "pinfold_pool_cpus_used_twice";
-    head(text, name, "gauge", "CPUs that two owners use although one should have them alone");
+    head(
+        text,
+        name,
+        "gauge",
+        "CPUs that two owners use although one of them needs them exclusively",
+    );
     if let Some(pool) = pool {
         text.push_str(&format!("{name} {}\n", pool.twice.len()));
     }

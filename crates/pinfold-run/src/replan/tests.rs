@@ -98,7 +98,7 @@ fn a_removed_vcpu_gives_its_cpu_back_and_nothing_moves() {
     assert_eq!(cpus(&new, &Role::Vcpu(0)), set("1"));
     assert_eq!(cpus(&new, &Role::Vcpu(2)), set("3"));
     assert_eq!((pins(&new).as_str(), &new.exclusive), ("1,3", &set("1,3,5,7")), "2 and 6 are free");
-    assert_eq!(describe(&plan, &new, &change), "vcpu(1) was removed and leaves CPU 2");
+    assert_eq!(describe(&plan, &new, &change), "vcpu(1) was removed, which releases CPU 2");
     // It comes back to the CPU that is free.
     let back = again(&topology, &new, &added(&[Role::Vcpu(1)]));
     assert_eq!((pins(&back), &back.exclusive), (pins(&plan), &plan.exclusive));
@@ -159,7 +159,7 @@ fn a_vcpu_whose_cpu_is_offline_moves_and_no_other() {
     assert_eq!(cpus(&new, &Role::Vcpu(0)), set("1"));
     let now = cpus(&new, &Role::Vcpu(1));
     assert!(now.len() == 1 && now.is_disjoint(&set("1-2")), "{now}");
-    let what = format!("CPU 2 is offline, so vcpu(1) has CPU {now} now");
+    let what = format!("CPU 2 went offline; vcpu(1) now runs on CPU {now}");
     assert_eq!(describe(&plan, &new, &change), what);
     assert!(pinfold_plan::validate(&new, &topology).is_empty());
 }
@@ -276,7 +276,7 @@ fn a_vcpu_whose_cpu_went_offline_gets_one_when_it_comes_back_unless_its_owner_mo
     let back = waiting::give_cpus(&full, &others, &new, &none).unwrap().unwrap();
     assert_eq!(cpus(&back, &Role::Vcpu(1)), set("2"), "{}", pins(&back));
     assert_eq!(degraded_findings(&back).count(), 0);
-    assert_eq!(describe(&new, &back, &none), "vcpu(1) has CPU 2 of its own now");
+    assert_eq!(describe(&new, &back, &none), "vcpu(1) now has CPU 2 to itself");
     assert_eq!((pins(&back), &back.exclusive), (pins(&plan), &plan.exclusive));
     let moved = [(task(501), (Role::Vcpu(1), set("0")))].into_iter().collect();
     let change = MachineChange { moved, ..none };

@@ -306,12 +306,12 @@ impl<'a> Started<'a> {
             let limit = limit_ns as f64 / 1e9;
             agent.kill(channel, SIGKILL).map_err(|error| lost_agent(&error))?;
             if !agent.ends_within(channel, KILL_TIMEOUT_NS) {
-                let why = format!("it did not finish within its {limit} s, and the guest hangs");
+                let why = format!("it did not finish within {limit} s, and the guest hangs");
                 return Err(Stopped::Lost(Failure::new(Exit::Vm, why)));
             }
             // Its output is discarded.
             agent.wait(channel, 0).map_err(|error| lost_agent(&error))?;
-            let why = format!("it did not finish within its {limit} s in the guest");
+            let why = format!("it did not finish within {limit} s in the guest");
             return Ok(Err(TrialError::from_message(why)));
         }
         let elapsed_ns = so_far();

@@ -155,9 +155,9 @@ impl Job {
         let killed = self.child.kill();
         let limit_s = self.limit_ns as f64 / 1e9;
         let message = match killed {
-            Ok(_) => format!("it did not finish within its {limit_s} s"),
+            Ok(_) => format!("it did not finish within {limit_s} s"),
             Err(error) => {
-                format!("it did not finish within its {limit_s} s and could not be killed: {error}")
+                format!("it did not finish within {limit_s} s and could not be killed: {error}")
             }
         };
         Some(Err(TrialError::from_message(message)))

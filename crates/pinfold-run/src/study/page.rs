@@ -435,7 +435,9 @@ fn table_note(table: &Table, several: bool, brackets: Brackets) -> String {
         note.push_str(&format!("Each number is the {RATIO}. "));
     }
     if shows(DisplayedStatistic::Error, table) {
-        note.push_str(&format!("Each number is the {RATIO} less what was asked, times 100. "));
+        note.push_str(&format!(
+            "Each number is the {RATIO} minus the ideal one, in percentage points. "
+        ));
     }
     note.push_str(&if shows(DisplayedStatistic::Sum, table) {
         "Each number is the sum over all cells that it stands for, and over all blocks; in brackets the sum of their intervals or ranges.".to_owned()
@@ -531,12 +533,13 @@ fn findings(analysis: &Analysis) -> Vec<String> {
     let (wrong, judged) = analysis.false_verdicts();
     if wrong > 0 {
         findings.push(format!(
-            "{wrong} of {judged} A/A pairs {} a false verdict",
+            "{wrong} of {judged} A/A pairs {} a false verdict (a difference between two identical \
+             sides)",
             select_verb(wrong, "has", "have")
         ));
     }
     findings.extend(analysis.absent.iter().map(|((figure, why), trials)| {
-        format!("{figure} is not available here ({}): {why}", count_noun(*trials, "trial"))
+        format!("{figure} could not be measured ({}): {why}", count_noun(*trials, "trial"))
     }));
     findings.extend(
         analysis
@@ -726,8 +729,8 @@ pub fn overhead_ms(progress: StudyProgress) -> f64 {
 pub fn besides_workload(loaded: &Loaded, progress: StudyProgress) -> String {
     let boots =
         loaded.cells.running().any(|(_, cell)| matches!(cell.guest(&loaded.study), Ok(Some(_))));
-    let among = if boots { ", the boots of its guests among it" } else { "" };
-    format!("{:.1} ms besides the workload{among}", overhead_ms(progress))
+    let among = if boots { ", including the boots of its guests" } else { "" };
+    format!("{:.1} ms outside the workload{among}", overhead_ms(progress))
 }
 
 /// Changes of the host between the sessions of a run.

@@ -128,12 +128,15 @@ fn nothing_and_trouble_give_no_verdict() {
     let found = compare(&tail(vec![]), &tail(vec![5.0]));
     for row in &found.rows {
         assert_eq!((row.first, row.ratio, row.interval), (None, None, None));
-        assert_eq!(row.outcome.to_string(), "no ratio: nothing above zero in the first");
+        assert_eq!(row.outcome.to_string(), "no ratio: no values above zero in the first");
     }
     let mut busy = rates(100.0, 8);
     busy.iter_mut().flatten().for_each(|figure| figure.disturbed = 1);
     let found = compare(&rates(100.0, 8), &busy);
-    assert_eq!(found.rows[0].outcome.to_string(), "contended: 50 % left out of the second");
+    assert_eq!(
+        found.rows[0].outcome.to_string(),
+        "contended: 50 % of the windows of the second were excluded"
+    );
     let torn: Vec<f64> = (0..600).map(|n| if n < 450 { 100.0 } else { 50.0 }).collect();
     let torn = vec![vec![figure("4", Unit::PerSecond, Family::Capacity, torn)]; 8];
     let level = vec![vec![figure("4", Unit::PerSecond, Family::Capacity, vec![100.0; 600])]; 8];

@@ -42,7 +42,7 @@ impl<'a> Output<'a> {
         let others = Stream::ALL.into_iter().filter(|other| *other != stream);
         for other in others.filter(|other| !self.of(*other).trim().is_empty()) {
             why.push_str(&format!(
-                ", but to {} (which from = {:?} reads): {}",
+                ", but it printed to {} (set from = {:?} to read that): {}",
                 other.name(),
                 other.name(),
                 beginning(self.of(other))
@@ -364,7 +364,7 @@ mod tests {
         let figures = extract(&[json("x"), from_stderr()], output, 0).unwrap();
         assert_eq!((figures[0].samples[0], figures[1].samples[0]), (1.0, 12.0));
         let silent = extract(&[from_stderr()], stdout("hello"), 0).unwrap_err();
-        let expected = "it printed nothing to stderr, but to stdout (which from = \"stdout\" reads): \"hello\"";
+        let expected = "it printed nothing to stderr, but it printed to stdout (set from = \"stdout\" to read that): \"hello\"";
         assert_eq!(silent, expected);
         let other = Output { stderr: "12 instructions", ..Output::default() };
         let other = extract(&[from_stderr()], other, 0).unwrap_err();

@@ -326,7 +326,7 @@ fn expr_fault(key: &str, at: usize, error: &ExprError) -> Fault {
 fn factors(keys: &mut Keys) -> Result<Vec<Factor>, Fault> {
     let mut factors: Vec<Factor> = Vec::new();
     for table in keys.tables("factor")? {
-        // `knob` is the earlier name of the key.
+        // The earlier name of the key.
         let table = table.with_key_renamed("knob", "tunable");
         let mut keys = Keys::new(table, "factor", FACTOR)?;
         let (name, at) = keys.take_required("name")?.into_text("name")?;

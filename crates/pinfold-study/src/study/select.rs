@@ -573,7 +573,7 @@ impl ClaimScope<'_> {
             wanted.iter().all(|(name, value)| self.is_level(one.estimate, name, value))
         });
         if picked.is_empty() {
-            let why = format!("no cell that {function}({figure}, …) asks for was measured");
+            let why = format!("{function}({figure}, …): no matching cell was measured");
             return Err(ExprError::new(at, why));
         }
         Ok(picked)

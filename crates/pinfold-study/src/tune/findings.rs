@@ -60,7 +60,8 @@ fn about_run(report: &TuneReport, sessions: &[SessionRecord], findings: &mut Vec
     let blocks = report.design.confirmation.len();
     if blocks > EXACT_BLOCKS {
         let text = format!(
-            "with {blocks} blocks the p-values are drawn, not counted: accurate to about 0.001"
+            "with {blocks} blocks the p-values come from random draws, not from full enumeration: \
+             accurate to about 0.001"
         );
         findings.push(Finding::note("statistics", text));
     }
@@ -135,8 +136,8 @@ fn about_race(report: &TuneReport, findings: &mut Vec<Finding>) {
         && !report.design.screening.is_empty()
     {
         let text = format!(
-            "{} starts instead of the full matrix's {}; the chance that a candidate was dropped that \
-             is better than all others by more than {} % is at most {} %",
+            "{} starts instead of {} for the full matrix; the probability that a candidate better \
+             than all others by more than {} % was dropped is at most {} %",
             report.design.done,
             report.design.full,
             report.config.margin * 100.0,
@@ -196,7 +197,7 @@ fn about_winner(report: &TuneReport, findings: &mut Vec<Finding>) {
     let Some(winner) = &report.winner else {
         if !report.ranking.is_empty() {
             let text = format!(
-                "{} was not measured in \"{}\": there is no winner",
+                "no winner: {} has no samples for \"{}\"",
                 report.config.metric().name(),
                 report.goal_load
             );
@@ -299,9 +300,9 @@ fn unequal_times(report: &TuneReport, confirmation: &Summaries, findings: &mut V
             let ratio = time_ratio(&of(row.candidate), &of(baseline.candidate));
             if let Some(ratio) = ratio.filter(|ratio| !is_equal_time(*ratio)) {
                 let text = format!(
-                    "gaps were observed {ratio:.2} times as long as under none ({load}), which \
-                     alone may change the longest gap by that factor: it has a verdict only where \
-                     its interval goes beyond that"
+                    "gaps were observed {ratio:.2} times as long as under none ({load}). The \
+                     longest gap may grow by that factor for this reason alone, so it gets a \
+                     verdict only if its interval lies beyond the factor"
                 );
                 findings.push(Finding::warning(row.name.as_str(), text));
             }

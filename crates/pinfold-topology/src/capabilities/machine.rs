@@ -227,7 +227,7 @@ pub(super) fn halt_polling(context: &Context<'_>) -> Capability {
             Some(format!(", {word} {}", read(context, name).ok().flatten()?))
         })
         .collect();
-    Capability::yes(NAME, format!("a vCPU that halts is polled for up to {longest} ns{more}"))
+    Capability::yes(NAME, format!("KVM polls for up to {longest} ns when a vCPU halts{more}"))
 }
 
 fn read(context: &Context<'_>, name: &str) -> Result<Option<String>, HostError> {

@@ -309,7 +309,7 @@ fn what_schedules_the_host_and_its_guests() {
         "halt polling",
         &[("/sys/module/kvm/parameters/halt_poll_ns", "200000\n"), grow],
         Verdict::Yes,
-        "up to 200000 ns, grow 2",
+        "up to 200000 ns when a vCPU halts, grow 2",
     );
 
     check("scheduler", &[], Verdict::Partly, "no kernel release");

@@ -100,7 +100,7 @@ impl Apt {
         let meta = self.show(flavour)?;
         let package = depends(&meta)
             .find(|name| name.starts_with("linux-image-"))
-            .ok_or_else(|| format!("apt's entry of {flavour} depends on no linux-image"))?;
+            .ok_or_else(|| format!("apt's metadata for {flavour} names no linux-image"))?;
         let entry = self.show(&package)?;
         let mut packages = vec![read_description(&package, &entry)?];
         for part in depends(&entry).filter(|name| is_part(name)) {
@@ -213,7 +213,7 @@ fn configuration(home: &str, flavour: &Flavour) -> String {
 /// The package of a metadata entry.
 fn read_description(package: &str, entry: &str) -> Result<PackageName, String> {
     let field = |key: &str| {
-        field(entry, key).ok_or_else(|| format!("apt's entry of {package} has no {key}"))
+        field(entry, key).ok_or_else(|| format!("apt's metadata for {package} has no {key}"))
     };
     let (version, sha256) = (field("Version")?, field("SHA256")?);
     Ok(PackageName { package: package.to_owned(), version, sha256 })

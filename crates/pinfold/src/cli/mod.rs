@@ -95,7 +95,7 @@ pub enum Command {
     Claims(ClaimsArgs),
     /// Print the NUMA nodes for a machine, as numad does
     ///
-    /// Under the name /usr/bin/numad this program answers libvirt for `placement='auto'`.
+    /// Installed as /usr/bin/numad, this program answers libvirt's requests for placement='auto'.
     Advise(AdviseArgs),
     /// Compute, explain, check or print a placement
     Plan(Box<PlanArgs>),
@@ -130,7 +130,7 @@ pub enum Command {
     /// Release the tasks that a supervisor of vnodes froze or stopped, if it stops responding
     #[command(hide = true)]
     Sentinel(SentinelArgs),
-    /// Slow down CPUs: virtual nodes of given speeds
+    /// Slow down CPUs: emulate nodes of given speeds
     Emulate(emulate::EmulateArgs),
     /// Run one benchmark on given CPUs, under a plan, or inside a guest
     Measure(Box<measure::MeasureArgs>),

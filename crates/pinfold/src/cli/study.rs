@@ -177,7 +177,7 @@ pub struct RunArgs {
     /// The form of the study.
     #[command(flatten)]
     pub form: FormArgs,
-    /// Store the results in FILE [default: NAME.sqlite, with the name of the study]
+    /// Store the results in STORE [default: NAME.sqlite, where NAME is the study's name]
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
     /// Run the trials on this engine; for `slurm` see docs/scale.md

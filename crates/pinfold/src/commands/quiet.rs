@@ -64,7 +64,7 @@ fn jobs(arguments: &QuietArgs) -> Result<Vec<Job>, Failure> {
     let mut jobs = Vec::new();
     for text in &arguments.jobs {
         let (name, command) = text.split_once(':').ok_or_else(|| {
-            Failure::new(Exit::Input, format!("--job: {text:?} is not written NAME: COMMAND"))
+            Failure::new(Exit::Input, format!("--job: expected NAME: COMMAND, got {text:?}"))
                 .with_hint("such as --job 'server: ./server --port 80'")
         })?;
         let name = inputs::name_option("--job", pinfold_config::requests::vnode_name(name.trim()))?;

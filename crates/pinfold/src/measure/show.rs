@@ -30,7 +30,7 @@ pub use list::{list, list_json};
 use wakeups::Wakeups;
 
 /// How samples with steal time are treated.
-pub const KEPT: &str = "rates exclude such windows, tails keep every sample";
+pub const KEPT: &str = "rates exclude windows with stolen time, tails keep every sample";
 /// Number of points of the chart of stalls.
 const GAP_POINTS: usize = 120;
 /// Number of columns of a bar.
@@ -298,7 +298,7 @@ fn notes(all: &[Pooled]) -> Vec<String> {
         let figure = &one.figure;
         if figure.family == Family::Tail && figure.samples.is_empty() {
             notes.push(format!(
-                "{}nothing happened in {} of observation",
+                "{}no events in {} of observation",
                 name(&one.figure),
                 format::duration(figure.duration_ns as f64)
             ));
@@ -341,10 +341,10 @@ fn bounds(all: &[Pooled]) -> Vec<String> {
     let reported = found.into_iter().map(|(who, bounds)| {
         let several = match bounds.len() {
             1 => String::new(),
-            many => format!("in {many} figures "),
+            many => format!(" (in {many} figures)"),
         };
         let most = format::percent(bounds.into_iter().fold(0.0, f64::max));
-        format!("{who}{several}none over 1 ms: their share is at most {most} (95 %)")
+        format!("{who}no sample over 1 ms{several}: upper bound {most} (95 %, rule of three)")
     });
     reported.collect()
 }
@@ -519,7 +519,8 @@ pub fn warnings(measurement: &Measurement) -> Vec<String> {
     let stolen = StealTime::from_blocks(&measurement.blocks);
     if stolen.contaminated > 0 {
         warnings.push(format!(
-            "warning: stolen time: the hypervisor took the CPUs away: {stolen}; {KEPT}"
+            "warning: stolen time: the hypervisor ran something else on the measured CPUs: \
+             {stolen}; {KEPT}"
         ));
     }
     if around().any(|one| one.pressure_us.is_none()) {

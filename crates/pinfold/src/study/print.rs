@@ -99,12 +99,14 @@ fn say_missing(study: &Study, cells: &Cells, absent: &[(String, String)]) {
 fn verdicts(study: &Study, cells: &Cells) -> Option<String> {
     let family = cells.largest_family()?;
     let needed = blocks_needed(family, pinfold_study::study::ALPHA);
-    Some(if study.repetitions >= needed {
-        format!("possible: {family} compared at a time need {needed} blocks")
+    let has = study.repetitions;
+    Some(if has >= needed {
+        format!(
+            "possible: {family} simultaneous comparisons need {needed} blocks, and it has {has}"
+        )
     } else {
         format!(
-            "not possible: {family} compared at a time need {needed} blocks, this has {}",
-            study.repetitions
+            "not possible: {family} simultaneous comparisons need {needed} blocks, and it has {has}"
         )
     })
 }

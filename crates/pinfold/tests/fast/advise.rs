@@ -18,7 +18,7 @@ fn the_fewest_nodes_that_have_cpus_and_memory_are_printed() {
     };
     check("4", "1024", "0\n", "16 CPUs and 8192 MiB free");
     check("20", "1024", "0-1\n", "no single node has");
-    check("64", "1024", "0-1\n", "no set of nodes has so many free CPUs");
+    check("64", "1024", "0-1\n", "no set of nodes has that many free CPUs");
     check("4", "65536", "0-1\n", "all nodes: ");
     sandbox.run(&["advise", "--vcpus", "0"]).expect_code(2);
     sandbox.run(&["advise", "--vcpus", "1", "--huge-pages", "3x"]).expect_code(2);

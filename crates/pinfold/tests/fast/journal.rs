@@ -79,7 +79,7 @@ fn a_placement_of_an_earlier_boot_is_ended_and_not_called_restored() {
     let said = status.stdout_text() + &status.stderr_text();
     assert!(said.contains(".7-9.jsonl.4194999.tmp"), "{said}");
     let said = journals.pinfold(&["undo", "--left"]).expect_code(0);
-    assert!(said.contains("the host was restarted, so 1 step is void"), "{said}");
+    assert!(said.contains("the restart of the host reverted 1 run-time step"), "{said}");
     assert!(said.contains("0 restored") && !files::exists(&half), "{said}");
     let json = journals.run(&["--json"]).stdout_text();
     assert!(json.contains(r#""state":"ended by a restart of the host""#), "{json}");

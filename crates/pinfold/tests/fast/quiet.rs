@@ -22,7 +22,7 @@ fn the_plan_of_jobs_has_the_profile_and_cores_of_their_own() {
 fn bad_input_is_refused_before_anything_changes() {
     let sandbox = Sandbox::new();
     let state = sandbox.root();
-    check(&["--job", "ls"], 2, "--job: \"ls\" is not written NAME: COMMAND", &state);
+    check(&["--job", "ls"], 2, "--job: expected NAME: COMMAND, got \"ls\"", &state);
     check(&["--job", "a: true", "--job", "a: true"], 2, "--job: a is given twice", &state);
     check(&["--job", "a:"], 2, "no command was given", &state);
     check(&["--profile", "latensy", "--dry-run", "--", "true"], 2, "did you mean latency?", &state);

@@ -205,7 +205,7 @@ fn a_pin_that_cannot_be_is_refused_before_anything_is_planned() {
         let (_, said) = expect(2, &arguments);
         assert!(said.contains(reported), "{said}");
     };
-    check(&["--pin", "vcpu3"], "--pin: \"vcpu3\" is not written ROLE=CPUS");
+    check(&["--pin", "vcpu3"], "--pin: expected ROLE=CPUS, got \"vcpu3\"");
     check(&["--pin", "vcpu3=40"], "cannot pin vcpu(3) to 40: CPU 40 does not exist");
     check(&["--pin", "vcpu3=2", "--avoid", "2"], "the request avoids CPU 2");
     check(&["--name", "my vm"], "--name: invalid name \"my vm\": it contains white space");

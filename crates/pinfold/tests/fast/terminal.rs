@@ -208,7 +208,7 @@ fn a_plan_is_drawn_and_its_reasons_are_folded() {
     let words = plan.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(&format!("vcpu(0-15) {order}")), "{plan}");
     let why = run(&[], &[&base[..], &["--explain"]].concat()).stdout_text();
-    assert_eq!(why.matches("is a thread of a core").count(), 1, "{why}");
+    assert_eq!(why.matches("belongs to a core reserved for").count(), 1, "{why}");
     let flat = why.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(flat.contains("has a vCPU too; the same for the others"), "{why}");
 }

@@ -132,7 +132,8 @@ fn cut_off(sandbox: &Sandbox, file: &str) {
     let text = files::read_text(file).expect("the record");
     let bad = sandbox.path("bad.jsonl");
     let (first, _) = text.split_once('\n').expect("lines");
-    for (text, why) in [(first, "cut off"), ("{\"format\":\"pinfold-gaps/7\"}", "pinfold-gaps/7")] {
+    for (text, why) in [(first, "truncated"), ("{\"format\":\"pinfold-gaps/7\"}", "pinfold-gaps/7")]
+    {
         files::write_atomic(&bad, text.as_bytes()).expect("a file");
         let output = pinfold(["measure", "gaps", "--from", &bad]);
         assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());

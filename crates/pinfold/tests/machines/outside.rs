@@ -58,7 +58,7 @@ fn waits_of_a_process() {
     assert_eq!(reported["found"][0]["why"].is_string(), level == "schedstat");
     let text = looked(&["measure", "sched"]).stdout_text();
     let first =
-        if level == "tracepoints" { "every wait was recorded" } else { "only sums are available" };
+        if level == "tracepoints" { "all waits were recorded" } else { "only sums are available" };
     assert_parts(&text, &[first, "task"]);
 }
 

@@ -255,7 +255,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.run(&["status"]).expect_success();
     // QEMU 7.2 with TCG ends at the next `device_add` after this.
     eject(&mut scene.connect(), 1);
-    scene.reported(&format!("vcpu(1) was removed and leaves CPU {own}"));
+    scene.reported(&format!("vcpu(1) was removed, which releases CPU {own}"));
     assert!(!scene.run(&["status"]).expect_success().stdout_text().contains("vcpu(1)"));
     scene.run(&["undo"]).expect_success();
     assert!(masks(&scene).values().all(|mask| *mask == before), "{:?}", masks(&scene));

@@ -161,7 +161,7 @@ fn conditions_that_cannot_hold_are_refused_before_the_start() {
     let sandbox = Sandbox::new();
     for (condition, why) in [
         ("agent", "no socket of the guest agent"),
-        ("port 22", "is not written HOST:PORT"),
+        ("port 22", "expected HOST:PORT, got"),
         ("soon", "--pin-after \"soon\": is not a time"),
     ] {
         sandbox.refuse(&["run", "--pin-after", condition, "--", QEMU, "-S"], 2, why);

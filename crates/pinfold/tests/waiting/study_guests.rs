@@ -290,7 +290,7 @@ fn a_guest_that_dies_fails_its_trial_alone() {
     assert!(flat.contains("2 failed, 1 cell skipped"), "{flat}");
     assert_parts(
         &flat,
-        &["it did not finish within its 0.3 s in the guest", "Kernel panic", "trying again"],
+        &["it did not finish within 0.3 s in the guest", "Kernel panic", "trying again"],
     );
     let (_, _, said) = workspace.answer(&["study", "check", &file]);
     assert!(said.contains("its command is a program of the host"), "{said}");

@@ -25,7 +25,10 @@ pub(super) fn set(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     let schemata = builder.state.text(&file(&root, "schemata"))?;
     let Some(schemata) = schemata else {
         let text = "it is not mounted, or the CPU does not support cache and bandwidth allocation";
-        let hint = format!("`pinfold doctor` shows which; mount -t resctrl resctrl {root}");
+        let hint = format!(
+            "mount it: `mount -t resctrl resctrl {root}`; `pinfold doctor` shows whether the CPU \
+             supports it"
+        );
         return builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint));
     };
     let known = actuators::shares(&schemata);

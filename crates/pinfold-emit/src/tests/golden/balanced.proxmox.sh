@@ -67,22 +67,22 @@ schedule() {
 pin_by_taskset() {
     # emulator: the emulator runs on the CPUs 0,4 of core 0 with the host's tasks: every other thread of the used cores has a vCPU
     pin_all 0,4 || return 1
-    # vcpu(0): CPU 1 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 5, has a vCPU too
+    # vcpu(0): CPU 1 belongs to a core reserved for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 5, has a vCPU too
     pin_one 'CPU 0/' 1 || return 1
-    # vcpu(1): CPU 5 is a thread of a core for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 1, has a vCPU too
+    # vcpu(1): CPU 5 belongs to a core reserved for vCPUs (core 1, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 1, has a vCPU too
     pin_one 'CPU 1/' 5 || return 1
-    # vcpu(2): CPU 2 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 6, has a vCPU too
+    # vcpu(2): CPU 2 belongs to a core reserved for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 6, has a vCPU too
     pin_one 'CPU 2/' 2 || return 1
-    # vcpu(3): CPU 6 is a thread of a core for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 2, has a vCPU too
+    # vcpu(3): CPU 6 belongs to a core reserved for vCPUs (core 2, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 2, has a vCPU too
     pin_one 'CPU 3/' 6 || return 1
-    # vcpu(4): CPU 3 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 7, has a vCPU too
+    # vcpu(4): CPU 3 belongs to a core reserved for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 7, has a vCPU too
     pin_one 'CPU 4/' 3 || return 1
-    # vcpu(5): CPU 7 is a thread of a core for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 3, has a vCPU too
+    # vcpu(5): CPU 7 belongs to a core reserved for vCPUs (core 3, L3 0, node 0, package 0), like all cores outside the host's; its sibling, CPU 3, has a vCPU too
     pin_one 'CPU 5/' 7 || return 1
 }
 
 [ "$(count_vcpus)" -eq "$vcpus" ] || {
-    echo "$0: the machine has not $vcpus vCPUs" >&2
+    echo "$0: the machine does not have $vcpus vCPUs" >&2
     exit 1
 }
 pin_by_taskset

@@ -86,7 +86,7 @@ pin_by_taskset() {
 }
 
 [ "$(count_vcpus)" -eq "$vcpus" ] || {
-    echo "$0: the machine has not $vcpus vCPUs" >&2
+    echo "$0: the machine does not have $vcpus vCPUs" >&2
     exit 1
 }
 pin_by_taskset

@@ -121,7 +121,7 @@ impl Expr {
                 Ok(left.zip(*right).map(|(left, right)| left == right))
             }
             (Bounded::Number(_) | Bounded::Text(_) | Bounded::Truth(_), _) => {
-                Err(ExprError::new(self.at, "values of two kinds are compared"))
+                Err(ExprError::new(self.at, "cannot compare values of two kinds"))
             }
         }
     }
@@ -344,7 +344,7 @@ mod tests {
         check("round(across(x), 1) == 1", "this is not possible with an interval");
         check("across(x)", "this is not true or false");
         check("name < 1", "this is not a number");
-        check("name == 1", "values of two kinds are compared");
+        check("name == 1", "cannot compare values of two kinds");
         check("other(x) < 1", "there is no function other");
     }
 }

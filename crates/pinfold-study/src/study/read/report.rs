@@ -128,7 +128,7 @@ fn shared_selection(keys: &mut Keys, study: &Study, at: usize) -> Result<Selecti
             "ratio" => DisplayedStatistic::Ratio,
             "error" => DisplayedStatistic::Error,
             _ => {
-                return Err(Fault::new(at, format!("show: {text:?} is not known"))
+                return Err(Fault::new(at, format!("show: unknown value {text:?}"))
                     .with_hint("available: value, sum, ratio, error"));
             }
         },
@@ -188,7 +188,10 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
             }
             (PlotKind::Percentiles, None) => String::new(),
             (PlotKind::Percentiles, Some(_)) => {
-                return Err(Fault::new(at, "x: percentiles have their own axis".to_owned()));
+                return Err(Fault::new(
+                    at,
+                    "x: leave it out, the x axis of a percentile plot is the percentile".to_owned(),
+                ));
             }
         },
         x_unit: keys.text("x-unit")?.map(|(text, at)| unit_named(&text, at)).transpose()?,
@@ -204,12 +207,15 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
     };
     let is_of_samples = matches!(plot.kind, PlotKind::Percentiles | PlotKind::Sequence);
     if is_of_samples && plot.selection.shown != DisplayedStatistic::Value {
-        return Err(Fault::new(at, "show: percentiles and sequences are of values".to_owned()));
+        return Err(Fault::new(
+            at,
+            "show: percentile and sequence plots show values only".to_owned(),
+        ));
     }
     let figures = study.workloads.iter().flat_map(|workload| &workload.figures);
     let mut shown = figures.filter(|figure| figure.name == plot.selection.figure);
     if plot.x == TIME && shown.any(|figure| figure.unit != Unit::Nanoseconds) {
-        let why = "x: a sequence by time is of durations (ns), whose sum is the time";
+        let why = "x: time needs a figure in ns, whose sum is the time";
         return Err(Fault::new(at, why.to_owned()));
     }
     Ok(plot)
@@ -258,7 +264,7 @@ fn one_table(table: Toml, study: &Study) -> Result<Table, Fault> {
         return Ok(table);
     }
     if table.columns.is_some() {
-        let why = "columns: figures and statistics are the columns";
+        let why = "columns: leave it out, the figures or statistics are the columns";
         return Err(Fault::new(at, why.to_owned()));
     }
     let shared = if statistics.is_empty() {
@@ -409,7 +415,7 @@ pub(super) fn check_claim(rule: &Rule, study: &Study, key: &str) -> Result<(), F
                     key,
                     rule,
                     at,
-                    format!("{function} needs the name of a figure first"),
+                    format!("the first argument of {function} must be the name of a figure"),
                 ));
             }
         }

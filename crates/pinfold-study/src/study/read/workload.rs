@@ -174,7 +174,7 @@ fn figure(table: Toml) -> Result<FigureRule, Fault> {
     let labels = keys.texts("labels")?;
     let first = only.iter().chain(&labels).next();
     if let (Source::Regex(_), Some((_, at))) = (&source, first) {
-        return Err(Fault::new(*at, "where and labels are of figures that json reads".to_owned()));
+        return Err(Fault::new(*at, "where and labels apply only to figures with json".to_owned()));
     }
     let only = only.map(|(text, at)| rule(text, at, "where")).transpose()?.map(|rule| rule.expr);
     let labels = labels.into_iter().map(|(path, _)| path).collect();

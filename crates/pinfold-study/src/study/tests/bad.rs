@@ -221,27 +221,27 @@ fn figures_distinguished_and_shown_side_by_side() {
     check(
         "json = \"rate\"",
         "regex = '(rate)'\nwhere = \"of == 'pass'\"",
-        "line 31, column 9: where and labels are of figures that json reads",
+        "line 31, column 9: where and labels apply only to figures with json",
     );
     check(
         "x = \"speed\"",
         "x = \"speed\"\nkind = \"percentiles\"",
-        "line 39, column 1: x: percentiles have their own axis",
+        "line 39, column 1: x: leave it out, the x axis of a percentile plot is the percentile",
     );
     check(
         "show = \"ratio\"\nx = \"speed\"",
         "kind = \"sequence\"\nx = \"time\"",
-        "line 39, column 1: x: a sequence by time is of durations (ns), whose sum is the time",
+        "line 39, column 1: x: time needs a figure in ns, whose sum is the time",
     );
     check(
         "x = \"speed\"",
         "kind = \"sequence\"",
-        "line 39, column 1: show: percentiles and sequences are of values",
+        "line 39, column 1: show: percentile and sequence plots show values only",
     );
     check(
         "x = \"speed\"\nseries",
         "kind = \"percentiles\"\nseries",
-        "line 39, column 1: show: percentiles and sequences are of values",
+        "line 39, column 1: show: percentile and sequence plots show values only",
     );
     check(
         "x = \"speed\"",
@@ -251,7 +251,11 @@ fn figures_distinguished_and_shown_side_by_side() {
     check("[quick]", "[preset.quick]", "line 54, column 9: preset.quick: write it as [quick]");
     check("[quick]", "[preset.late]\nnight = 1", "line 55, column 1: preset has no key \"night\"");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rate\"]\ncolumns = \"speed\"\n[[plot]]";
-    check("[[plot]]", table, "line 39, column 1: columns: figures and statistics are the columns");
+    check(
+        "[[plot]]",
+        table,
+        "line 39, column 1: columns: leave it out, the figures or statistics are the columns",
+    );
     let table = "[[table]]\nname = \"t\"\nfigure = \"rate\"\nstatistics = [\"p99\"]\n[[plot]]";
     check("[[plot]]", table, "line 42, column 15: statistics: \"p99\" is not known");
     let table = "[[table]]\nname = \"t\"\nfigures = [\"rat\"]\n[[plot]]";

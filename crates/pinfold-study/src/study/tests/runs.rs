@@ -253,7 +253,7 @@ fn the_analysis_says_what_the_world_does() {
     assert_eq!((judged.see.as_str(), judged.agree), ("0.5", Ok(true)));
     let judged = analysis.judge(&claims[1]);
     assert_eq!(judged.see, "(not measured)");
-    assert_eq!(judged.agree.unwrap_err(), "no cell that value(rate, …) asks for was measured");
+    assert_eq!(judged.agree.unwrap_err(), "value(rate, …): no matching cell was measured");
     let plot = &analysis.loaded.study.plots[0];
     let groups = analysis.groups(&plot.selection, &["method", "speed"]).unwrap();
     let names: Vec<&str> = groups.points.iter().map(|(key, _)| key[0].as_str()).collect();

@@ -176,7 +176,7 @@ fn a_value_of_the_source_has_the_number_of_the_run() {
     let interval = measured.interval.unwrap();
     assert!((measured.value - 0.5).abs() < 0.05, "{measured:?}");
     assert!(interval.low <= measured.value && measured.value <= interval.high, "{measured:?}");
-    assert!(skipped.unwrap_err().starts_with("no cell that ratio(rate, …)"));
+    assert!(skipped.unwrap_err().starts_with("ratio(rate, …): no matching cell"));
     let [of_two_blocks, _] = numbers(&toml, true);
     assert_eq!(of_two_blocks.unwrap().interval, None);
 }

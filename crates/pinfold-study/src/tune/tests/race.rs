@@ -56,7 +56,7 @@ fn those_who_cannot_win_are_dropped_and_reported_of() {
     assert!(report.ranking.is_sorted_by_key(|row| row.dropped));
     assert_eq!(report.design.done, report.design.planned);
     assert!(report.design.done * 10 < report.design.full * 8, "{:?}", report.design.done);
-    assert!(report.findings.iter().any(|finding| finding.text.contains("instead of the full")));
+    assert!(report.findings.iter().any(|finding| finding.text.contains("for the full matrix")));
 }
 
 fn is_reported(row: &Dropped, finding: &&pinfold_model::Finding) -> bool {

@@ -156,7 +156,7 @@ fn expected_text(rows: &[Expected]) -> String {
                 row.what
             )
         }
-        None => format!("{} {}: not seen at this level", group_digits(row.expected), row.what),
+        None => format!("{} {}: not visible at this level", group_digits(row.expected), row.what),
     });
     format!("\n\nexits of the micro-guest: {}", lines.collect::<Vec<_>>().join("; "))
 }

@@ -90,7 +90,7 @@ pub fn text(report: &GapReport) -> String {
     });
     let threads = text::count_noun(summary.threads.len(), "thread");
     text.push_str(&format!(
-        "\n{} shorter gaps of {threads}, {} together\n",
+        "\n{} shorter gaps of {threads}, {} in total\n",
         format::count(count),
         time(sum)
     ));

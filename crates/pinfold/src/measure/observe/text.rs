@@ -41,9 +41,9 @@ pub(super) fn time(ns: u64) -> String {
 pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
         Level::Tracepoints => match found.unseen() {
-            0 => "every wait was recorded\n".to_owned(),
+            0 => "all waits were recorded\n".to_owned(),
             count => format!(
-                "every wait was recorded but {}, whose beginning was not seen\n",
+                "all waits were recorded except {}, whose start was missed\n",
                 format::count(count)
             ),
         },
