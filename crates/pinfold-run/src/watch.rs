@@ -428,6 +428,10 @@ impl WatcherState<'_> {
                 placement.count(event);
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);
             }
+            if events.iter().any(|event| matches!(event, WatchEvent::Replanned { .. })) {
+                // On other CPUs the machine may share them with other owners.
+                self.claims_at = 0;
+            }
             if placement.looks != before {
                 // What had changed is reported, so a later change is a new one.
                 placement.right_unix_s = SystemClock.unix_seconds();

@@ -110,8 +110,8 @@ pub enum VmError {
     NoVcpus,
     /// The vCPUs can be identified neither through a monitor nor by thread names.
     #[error(
-        "the threads of process {pid} have no names of their own, so Pinfold cannot tell vCPUs \
-         from other threads"
+        "no thread of process {pid} has the name of a vCPU: either the virtual machine has no vCPU, or \
+         its threads are not named"
     )]
     Nameless {
         /// The process ID.

@@ -225,8 +225,8 @@ fn refuses_what_is_no_virtual_machine() {
     check(gone, "there is no process 7");
     check(
         discover(&tree, QEMU, None).unwrap_err(),
-        "the threads of process 100 have no names of their own, so Pinfold cannot tell vCPUs from \
-         other threads",
+        "no thread of process 100 has the name of a vCPU: either the virtual machine has no vCPU, or \
+         its threads are not named",
     );
     let mut foreign =
         Recorded { kvm: false, cpus: vec![(0, 555)], iothreads: vec![], ..Recorded::default() };
