@@ -51,10 +51,6 @@ pub(crate) fn place_in_order(
     // The first vCPU on each CPU of the order: vnode and vCPU number.
     let mut first: Vec<(usize, usize)> = Vec::with_capacity(order.len());
     let mut cursor = 0_usize;
-    let all = match order.len() {
-        1 => "the only CPU of the order has".to_owned(),
-        count => format!("all {count} CPUs of the order have"),
-    };
     let carried: CpuSet = order.iter().take(counts.iter().sum()).copied().collect();
     for place in builder.choosing_order() {
         let vcpus = counts.get(place).copied().unwrap_or(0);
@@ -70,13 +66,9 @@ pub(crate) fn place_in_order(
         for (vcpu, (slot, pin)) in pins.into_iter().enumerate() {
             let reason = match slot.checked_sub(order.len()) {
                 Some(before) => {
-                    let sharer =
-                        describe_sharing_vcpu(builder, first.get(before % order.len()).copied());
-                    let place = available.place(pin);
-                    format!(
-                        "wraps around to CPU {pin} ({place}), shared with {sharer}: {all} a vCPU \
-                         already"
-                    )
+                    let other = first.get(before % order.len()).copied();
+                    let sharer = describe_sharing_vcpu(builder, other);
+                    wrap_reason(available, pin, &sharer, order.len())
                 }
                 None => {
                     let before = slot.checked_sub(1).and_then(|slot| order.get(slot)).copied();
@@ -103,6 +95,16 @@ pub(crate) fn place_in_order(
         builder.finish_vnode(vnode_builder, line.smt)?;
     }
     Ok(())
+}
+
+/// Why a vCPU is on a CPU of the order that has one already.
+fn wrap_reason(available: &AvailableCpus<'_>, pin: PuId, sharer: &str, cpus: usize) -> String {
+    let place = available.place(pin);
+    let all = match cpus {
+        1 => "the only CPU of the order has".to_owned(),
+        count => format!("all {count} CPUs of the order have"),
+    };
+    format!("wraps around to CPU {pin} ({place}), shared with {sharer}: {all} a vCPU already")
 }
 
 /// The vCPU with this vnode and number, in words.
