@@ -182,7 +182,7 @@ pub enum QuickCheck {
 /// use pinfold_apply::{Extent, QuickCheck, Watcher};
 ///
 /// let mut watcher = Watcher::new(&host, &plan, &target)?;
-/// assert_eq!(watcher.quick_check(&host, Extent::Masks)?, QuickCheck::Look, "nothing was applied yet");
+/// assert_eq!(watcher.quick_check(&host, Extent::Masks)?, QuickCheck::NeedsFullCheck, "nothing was applied yet");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Watcher {

@@ -13,7 +13,7 @@
 //! let state = host::state(None)?;
 //! let journals = host::journals(&state, &SystemClock)?;
 //! let placement = Placement { plan: &plan, target: &target };
-//! let (_, journal) = apply_session::apply(&host, placement, &journals, OnStop::TakeBack)?;
+//! let (_, journal) = apply_session::apply(&host, placement, &journals, OnStop::Undo)?;
 //! apply_session::undo(&host, journal)?;
 //! # Ok::<(), pinfold_run::Failure>(())
 //! ```
