@@ -23,7 +23,7 @@ use crate::vnode_cgroup::{Part, VnodeCgroup};
 pub(super) const LOOK_NS: u64 = 5 * MS;
 /// After this number of intervals the threads' states are read even if the lists are unchanged.
 const RECHECK_INTERVALS: u64 = 4;
-/// If the lists are unchanged for this number of intervals, they are read only every `CALM_LOOKS`
+/// If the lists are unchanged for this number of intervals, they are read only every `RECHECK_INTERVALS`
 /// intervals.
 const LONG_CALM_LOOKS: u64 = 20;
 /// A check may take at most one `PARTS`-th of the time until the next.
