@@ -89,7 +89,7 @@ pub enum JournalError {
     #[error("{0}")]
     Lost(LostPlacement),
     /// Another journal of this state directory has an active placement of the process.
-    #[error("process {pid} is placed already (journal {id})")]
+    #[error("process {pid} already has a placement (journal {id})")]
     Held {
         /// The process ID.
         pid: Tid,

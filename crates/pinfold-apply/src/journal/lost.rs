@@ -66,6 +66,6 @@ impl LostPlacement {
 impl fmt::Display for LostPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, journal, reason } = self;
-        write!(f, "process {} is placed already, and {reason}: {journal}", process.tid)
+        write!(f, "process {} already has a placement, and {reason}: {journal}", process.tid)
     }
 }

@@ -606,7 +606,10 @@ fn a_second_state_folder_sees_the_placement_of_the_first() {
     drop((journal, a));
     let lost = second.begin(&host, &new).map(|_| ()).unwrap_err();
     assert!(matches!(lost, JournalError::Lost(_)), "{lost}");
-    assert!(lost.to_string().contains("process 500 is placed already, and the journal"), "{lost}");
+    assert!(
+        lost.to_string().contains("process 500 already has a placement, and the journal"),
+        "{lost}"
+    );
     assert!(lost.hint().unwrap().contains("undo --reset 500"), "{lost}");
     let found = second.marks.as_ref().unwrap().find_lost(&host).unwrap();
     let [LostPlacement { process, .. }] = found.as_slice() else { panic!("{found:?}") };

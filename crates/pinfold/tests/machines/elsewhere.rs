@@ -120,8 +120,9 @@ fn a_removed_folder_still_holds_the_machine(scene: &Machine, before: &BTreeMap<T
     assert!(said.contains("is missing: ") && said.contains("undo --reset"), "{said}");
     assert_parts(&run_from(scene, "b", &[], &["status"]).expect_code(3), &["is missing: "]);
     let said = run_from(scene, "b", &[], &["undo", "--all"]).expect_code(5);
-    let missing =
-        format!("process {pid} is placed already, and the journal of that placement is missing");
+    let missing = format!(
+        "process {pid} already has a placement, and the journal of that placement is missing"
+    );
     assert!(said.contains(&missing) && said.contains(&format!("undo --reset {pid}")), "{said}");
     let reset = run_from(scene, "b", &[], &["undo", "--reset", &pid]).expect_success();
     assert_eq!(scene.changed(before), BTreeMap::new(), "{}", reset.stderr_text());
@@ -145,7 +146,7 @@ fn a_machine_is_not_placed_twice_from_another_mount_or_time_namespace() {
             run_from(&scene, "other", view, &["apply", "--qmp", &qmp, "--strategy", "none"]);
         let said = second.stderr_text();
         assert_eq!(second.status.code(), Some(3), "{view:?}: {said}");
-        assert!(said.contains("is placed already"), "{view:?}: {said}");
+        assert!(said.contains("already has a placement"), "{view:?}: {said}");
         assert_eq!(scene.changed(&placed), BTreeMap::new(), "{view:?}: nothing is changed");
     }
     let undone = scene.run(&["undo"]).expect_success();

@@ -167,7 +167,7 @@ fn the_mark_of_the_owner_counts(pid: &str) {
     let refused = pinfold(&[], &other, &["apply", "-s", "none", "--pid", pid]);
     let undone = pinfold(&user, &own, &["undo"]);
     assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr_text());
-    assert!(refused.stderr_text().contains("is placed already"), "{}", refused.stderr_text());
+    assert!(refused.stderr_text().contains("already has a placement"), "{}", refused.stderr_text());
     assert!(undone.status.success(), "{}", undone.stderr_text());
 }
 
