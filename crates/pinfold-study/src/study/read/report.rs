@@ -157,19 +157,7 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
     let at = table.at;
     let mut keys = Keys::new(table, "plot", &[SELECTION, PLOT].concat())?;
     let (name, title) = name_and_title(&mut keys)?;
-    let kind = match keys.text("kind")? {
-        None => PlotKind::Lines,
-        Some((text, at)) => match text.as_str() {
-            "lines" => PlotKind::Lines,
-            "bars" => PlotKind::Bars,
-            "percentiles" => PlotKind::Percentiles,
-            "sequence" => PlotKind::Sequence,
-            _ => {
-                return Err(Fault::new(at, format!("kind: {text:?} is not known"))
-                    .with_hint("available: lines, bars, percentiles, sequence"));
-            }
-        },
-    };
+    let kind = plot_kind(&mut keys)?;
     let log = keys.texts("log")?;
     if let Some((axis, at)) = log.iter().find(|(axis, _)| !matches!(axis.as_str(), "x" | "y")) {
         return Err(Fault::new(*at, format!("log: there is no axis {axis:?}")));
@@ -219,6 +207,18 @@ fn plot(table: Toml, study: &Study) -> Result<Plot, Fault> {
         return Err(Fault::new(at, why.to_owned()));
     }
     Ok(plot)
+}
+
+fn plot_kind(keys: &mut Keys) -> Result<PlotKind, Fault> {
+    let Some((text, at)) = keys.text("kind")? else { return Ok(PlotKind::Lines) };
+    match text.as_str() {
+        "lines" => Ok(PlotKind::Lines),
+        "bars" => Ok(PlotKind::Bars),
+        "percentiles" => Ok(PlotKind::Percentiles),
+        "sequence" => Ok(PlotKind::Sequence),
+        _ => Err(Fault::new(at, format!("kind: unknown value {text:?}"))
+            .with_hint("available: lines, bars, percentiles, sequence")),
+    }
 }
 
 fn has(log: &[(String, usize)], axis: &str) -> bool {
