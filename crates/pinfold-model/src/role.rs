@@ -308,6 +308,20 @@ mod tests {
         check(Role::Task, "task", "task", "the tasks");
     }
 
+    #[test]
+    fn every_role_has_a_row() {
+        let each = std::iter::successors(Some(Role::Vcpu(0)), |role| match role {
+            Role::Vcpu(_) => Some(Role::Emulator),
+            Role::Emulator => Some(Role::Iothread("a".to_owned())),
+            Role::Iothread(_) => Some(Role::Vhost(0)),
+            Role::Vhost(_) => Some(Role::Worker),
+            Role::Worker => Some(Role::Task),
+            Role::Task => None,
+        });
+        let names: Vec<_> = each.map(|role| role.kind().name).collect();
+        assert_eq!(names, ROLES.map(|kind| kind.name));
+    }
+
     fn check(role: Role, text: &str, short: &str, words: &str) {
         assert_eq!((role.to_string().as_str(), role.short().as_str()), (text, short));
         assert_eq!(role.describe(), words);

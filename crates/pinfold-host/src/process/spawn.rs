@@ -285,8 +285,11 @@ fn die_with(parent: rustix::process::Pid) -> io::Result<()> {
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
 }
 
+/// The byte of the first group; those of other stages are smaller.
+const FIRST_GROUP: u8 = 16;
+
 /// The setting that a child was applying when it failed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SpawnStage {
     Parent,
     Affinity,
@@ -304,8 +307,20 @@ impl SpawnStage {
             SpawnStage::Policy => 2,
             SpawnStage::Memory => 3,
             SpawnStage::Session => 4,
-            SpawnStage::Group(index) => index.saturating_add(5),
+            SpawnStage::Group(index) => index.saturating_add(FIRST_GROUP),
         }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => SpawnStage::Parent,
+            1 => SpawnStage::Affinity,
+            2 => SpawnStage::Policy,
+            3 => SpawnStage::Memory,
+            4 => SpawnStage::Session,
+            FIRST_GROUP.. => SpawnStage::Group(byte - FIRST_GROUP),
+            _ => return None,
+        })
     }
 
     fn fault(self, program: &str, groups: &[String], source: io::Error) -> HostError {
@@ -326,14 +341,7 @@ impl SpawnStage {
 fn failed_stage(report: &OwnedFd) -> Option<SpawnStage> {
     let mut byte = [0];
     match rustix::io::read(report, &mut byte) {
-        Ok(1) => Some(match byte[0] {
-            0 => SpawnStage::Parent,
-            1 => SpawnStage::Affinity,
-            2 => SpawnStage::Policy,
-            3 => SpawnStage::Memory,
-            4 => SpawnStage::Session,
-            index => SpawnStage::Group(index - 5),
-        }),
+        Ok(1) => SpawnStage::from_byte(byte[0]),
         Ok(_) | Err(_) => None,
     }
 }
@@ -348,4 +356,26 @@ fn start_time_of(pid: Tid) -> Result<u64, HostError> {
     proc_stat::parse(&String::from_utf8_lossy(&bytes))
         .map(|stat| stat.start_time)
         .map_err(|error| error.at(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_is_read_from_its_byte() {
+        let each = std::iter::successors(Some(SpawnStage::Parent), |stage| match stage {
+            SpawnStage::Parent => Some(SpawnStage::Affinity),
+            SpawnStage::Affinity => Some(SpawnStage::Policy),
+            SpawnStage::Policy => Some(SpawnStage::Memory),
+            SpawnStage::Memory => Some(SpawnStage::Session),
+            SpawnStage::Session => Some(SpawnStage::Group(0)),
+            SpawnStage::Group(0) => Some(SpawnStage::Group(7)),
+            SpawnStage::Group(_) => None,
+        });
+        for stage in each {
+            assert_eq!(SpawnStage::from_byte(stage.byte()), Some(stage));
+        }
+        assert_eq!(SpawnStage::from_byte(FIRST_GROUP - 1), None);
+    }
 }

@@ -152,16 +152,15 @@ impl TestMachine {
             let names = files::list(folder).unwrap_or_default().into_iter();
             left.extend(names.filter(|name| of_pid(name, pids)));
         }
-        let groups =
-            run("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"]).stdout_text();
-        let groups = groups.lines().filter(|path| {
+        let groups = pinfold_groups();
+        let groups = groups.into_iter().filter(|path| {
             path.split('/').any(|name| {
                 name.starts_with("pinfold")
                     && (of_pid(&format!("{name}-"), pids)
                         || *name == format!("pinfold-vnode-{}", self.vnode()))
             })
         });
-        left.extend(groups.map(str::to_owned));
+        left.extend(groups);
         left
     }
 
@@ -225,6 +224,8 @@ impl TestMachine {
     /// Ends a command by signals, and says what was left.
     fn run(&self, long: &Long, signals: &[Signaled]) -> Vec<String> {
         let (masks, files) = (self.masks(), self.group_files());
+        // A group of another program, made hours ago, may be named after a PID of today.
+        let earlier = pinfold_groups();
         let mut left = Vec::new();
         for signal in signals.iter().copied() {
             if files::exists(&self.file("store")) {
@@ -246,8 +247,10 @@ impl TestMachine {
             if !until_rarely(|| self.started().is_empty()) {
                 note("processes", format!("{:?}", self.started()));
             }
-            if !self.left(&pids).is_empty() {
-                note("files and cgroups", format!("{:?}", self.left(&pids)));
+            let remains = self.left(&pids);
+            let new: Vec<_> = remains.difference(&earlier).collect();
+            if !new.is_empty() {
+                note("files and cgroups", format!("{new:?}"));
             }
             let now = self.group_files();
             if files.iter().any(|(path, text)| now.get(path).is_some_and(|now| now != text)) {
@@ -262,6 +265,12 @@ impl TestMachine {
         }
         left
     }
+}
+
+/// The cgroups that have Pinfold's name, of whatever program.
+fn pinfold_groups() -> BTreeSet<String> {
+    let found = run("find", ["/sys/fs/cgroup", "-type", "d", "-name", "pinfold*"]).stdout_text();
+    found.lines().map(str::to_owned).collect()
 }
 
 /// The signals that a command gets, by its place among the commands: those of one place and the next
