@@ -179,6 +179,8 @@ struct Score {
     ratios: Vec<f64>,
     /// The same of the longest gap of a block, whatever its cause.
     longest: Vec<f64>,
+    /// Of which the length is wrong.
+    apart: Vec<String>,
 }
 
 impl Score {
@@ -193,6 +195,7 @@ impl Score {
         self.unseen += other.unseen;
         self.ratios.extend(other.ratios);
         self.longest.extend(other.longest);
+        self.apart.extend(other.apart);
     }
 
     fn row(&self, what: &str) -> Vec<String> {
@@ -213,8 +216,12 @@ impl Score {
     }
 }
 
+fn is_close(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= 0.05
+}
+
 fn count_close(ratios: &[f64]) -> String {
-    let count = ratios.iter().filter(|ratio| (*ratio - 1.0).abs() <= 0.05).count();
+    let count = ratios.iter().filter(|ratio| is_close(**ratio)).count();
     format!("{count} of {}", ratios.len())
 }
 
@@ -272,7 +279,7 @@ fn figures(scores: &BTreeMap<&str, Score>, mut notes: Vec<String>, origin: Strin
     for culprit in &CULPRITS {
         let Some(score) = scores.get(culprit.kind) else { continue };
         rows.push(score.row(culprit.what));
-        let texts = score.wrong.iter().chain(&score.open);
+        let texts = score.wrong.iter().chain(&score.open).chain(&score.apart);
         notes.extend(texts.map(|text| format!("{}: {text}.", culprit.kind)));
         all.add(Score {
             right: score.right,
@@ -281,6 +288,7 @@ fn figures(scores: &BTreeMap<&str, Score>, mut notes: Vec<String>, origin: Strin
             unseen: score.unseen,
             ratios: score.ratios.clone(),
             longest: score.longest.clone(),
+            apart: Vec::new(),
         });
     }
     rows.push(all.row("all"));
@@ -366,7 +374,10 @@ impl Bench {
         let id = |name: &str| ids.get(name).copied().ok_or(format!("no {name}"));
         let (subject, culprit) = (id("subject")?, id("culprit")?);
         let task = self.task(Tid(subject))?;
-        let mut watch = gaps::start(&self.host, &SystemClock, &[(task, Role::Task)], OVER_NS)?;
+        let observed = [gaps::Subject::of_threads(vec![(task, Role::Task)])];
+        let mut watch = gaps::start(&self.host, &SystemClock, &observed, OVER_NS)?;
+        // Times of the result count from here, which is before the start has returned.
+        let began_ns = watch.began_ns();
         // The result counts from here.
         let ready_ns = SystemClock.now_ns();
         let machines = self.machines()?;
@@ -386,7 +397,7 @@ impl Bench {
         child.wait()?;
         let text = text.map_err(|_| "the reader of the culprit's output panicked")??;
         let found = report.gaps.into_iter().filter(|gap| gap.tid == subject).map(|gap| {
-            let from_ns = ready_ns.saturating_add(gap.at_ns);
+            let from_ns = began_ns.saturating_add(gap.at_ns);
             (Span { from_ns, until_ns: from_ns.saturating_add(gap.length_ns) }, gap)
         });
         Ok(Block {
@@ -487,9 +498,35 @@ fn score(culprit: &Culprit, block: &Block) -> Score {
     let longest = block.reference.iter().max_by_key(|gap| gap.length_ns());
     let found = block.found.iter().map(|(span, _)| span.length_ns()).max();
     if let (Some(longest), Some(found)) = (longest, found) {
-        score.longest.push(found as f64 / (longest.length_ns() as f64).max(1.0));
+        let ratio = found as f64 / (longest.length_ns() as f64).max(1.0);
+        score.longest.push(ratio);
+        if !is_close(ratio) {
+            score.apart.push(describe_longest(*longest, found, block));
+        }
     }
     score
+}
+
+/// What the result has in the time of the longest gap of the reference.
+fn describe_longest(longest: Span, found_ns: u64, block: &Block) -> String {
+    let inside = block.found.iter().filter(|(span, _)| span.common_ns(longest) > 0);
+    let parts = inside.map(|(span, gap)| {
+        let parts = gap.parts.iter().map(|part| format!("{} {} µs", part.cause, part.ns / 1000));
+        let before = span.from_ns.cast_signed() - longest.from_ns.cast_signed();
+        format!(
+            "{} µs from {} µs on ({})",
+            span.length_ns() / 1000,
+            before / 1000,
+            parts.collect::<Vec<_>>().join(", ")
+        )
+    });
+    let parts: Vec<String> = parts.collect();
+    format!(
+        "the longest gap was {} µs, that of the result {} µs; in the time of the first the result has {}",
+        longest.length_ns() / 1000,
+        found_ns / 1000,
+        if parts.is_empty() { "none".to_owned() } else { parts.join("; ") }
+    )
 }
 
 /// The gaps of the reference that are the culprit's work.

@@ -68,7 +68,11 @@ fn sources(root: &Path) -> Result<Vec<PathBuf>, String> {
 fn stamp(source: &Path) -> Result<String, String> {
     let object = source.to_string_lossy().replace(".bpf.c", ".bpf.o");
     let mut text = String::new();
-    for path in [source, &source.with_file_name(SHARED), Path::new(&object)] {
+    // Types of the kernel may be in a header of the program's own.
+    let own = source.to_string_lossy().replace(".bpf.c", ".h");
+    let own = Some(Path::new(&own)).filter(|path| path.exists());
+    let shared = source.with_file_name(SHARED);
+    for path in [Some(source), Some(&shared), own, Some(Path::new(&object))].into_iter().flatten() {
         let bytes = fs::read(path).map_err(|error| format!("{}: {}", path.display(), error))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         text.push_str(&format!("{:016x} {}\n", fnv1a(&bytes), name));

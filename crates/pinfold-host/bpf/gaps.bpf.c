@@ -15,20 +15,20 @@
 // Compiled by `cargo xtask bpf`.
 
 #include "kernel.h"
+#include "gaps.h"
 
 #define THREADS 4096
-#define SLICES 256
-#define FRAMES 8
-#define BUCKETS 32
-#define NAME 16
 #define WORKERS 1024
 
 // Set by the loader.
 const volatile u64 over_ns = 200000;
 // Address of the function of the tick; 0 if it is unknown.
 const volatile u64 tick_function = 0;
-// 1: new processes of watched tasks are watched too, not only threads.
-const volatile u32 follows_processes = 0;
+// The hierarchy whose groups are the tasks' groups: 1 that of the controller cpu of version 1, 2
+// version 2; 0: none is described.
+const volatile u32 hierarchy = 0;
+// 1: the kernel describes its count of steal time.
+const volatile u32 has_steal = 0;
 // 1: the kernel describes `throttle_count`.
 const volatile u32 has_throttling = 0;
 
@@ -55,119 +55,6 @@ enum { NO_RECORD, NO_THREAD, LOST };
 // Nothing waits for records, so none needs an interrupt: `BPF_RB_NO_WAKEUP`.
 #define NO_WAKEUP 1
 
-struct cfs_rq {
-    s32 throttle_count;
-} KERNEL_TYPE;
-struct sched_entity {
-    struct cfs_rq *cfs_rq;
-} KERNEL_TYPE;
-struct task_struct {
-    s32 pid;
-    s32 tgid;
-    s32 prio;
-    u32 policy;
-    u32 flags;
-    struct sched_entity se;
-    char comm[NAME];
-} KERNEL_TYPE;
-struct timerqueue_node {
-    s64 expires;
-} KERNEL_TYPE;
-struct hrtimer {
-    struct timerqueue_node node;
-    void *function;
-} KERNEL_TYPE;
-struct timer_list {
-    void *function;
-} KERNEL_TYPE;
-struct work_struct {
-    void *func;
-} KERNEL_TYPE;
-
-struct slice {
-    u64 from_ns;
-    u64 until_ns;
-    u64 id;      // number or address; of the idle task its state
-    u32 kind;
-    u32 tid;
-    u32 process;
-    u16 policy;
-    u16 priority;
-    char name[NAME];
-};
-
-struct gap {
-    u64 from_ns;
-    u64 until_ns;
-    u64 woken_ns;   // became runnable then; 0 if it was all the time
-    u64 arrived_ns; // on this CPU's queue since then
-    u32 tid;
-    u32 cpu;
-    u32 kind;
-    u32 marks;
-    u32 state;      // prev_state with which it left
-    u32 moves;
-    u32 waker;
-    u32 process;
-    char waker_name[NAME];
-    u64 exit;       // reason of the exit to user space plus one, error in the upper half; 0: none
-    u32 waker_process;
-    u32 unused;
-    struct slice earlier; // on the CPU from which it was moved
-    struct slice now; // what is on the CPU at the end
-};
-
-struct frame {
-    u64 since_ns;
-    u64 id;
-    u64 kind;
-};
-
-struct cpu {
-    // The record.
-    struct gap gap;
-    struct slice slices[SLICES];
-    u64 next;
-    u64 burst_ns;  // begin of the present or last burst
-    u64 end_ns;    // end of the last one
-    u64 before_ns; // last event before the present burst
-    u64 idle;
-    u64 depth;
-    struct frame frames[FRAMES];
-    // Calls of one function, too short for a slice of their own: begin, end, function, kind.
-    u64 calls_from_ns;
-    u64 calls_until_ns;
-    u64 calls_id;
-    u64 calls_kind;
-    // The work item that runs: begin and function, 0 if none does.
-    u64 work_ns;
-    u64 work;
-};
-#define RECORD (sizeof(struct gap) + sizeof(struct slice) * SLICES)
-
-struct thread {
-    u64 since_ns;   // off or runnable since; 0: no gap has begun
-    u64 woken_ns;
-    u64 arrived_ns;
-    u32 state;
-    u32 prev_state;
-    u32 moves;
-    u32 marks;
-    u32 waker;
-    u32 process;
-    u32 cpu; // on whose queue it is
-    u32 waker_process;
-    char waker_name[NAME];
-    // Of a vCPU: where it is, since when it is there on a CPU, and why it left the kernel.
-    u64 place;
-    u64 out_ns;
-    u64 exit;
-    struct slice earlier;
-    u64 count;
-    u64 sum_ns;
-    u64 buckets[BUCKETS];
-};
-
 MAP(threads, BPF_MAP_TYPE_HASH, THREADS, u32, struct thread);
 MAP(cpus, BPF_MAP_TYPE_PERCPU_ARRAY, 1, u32, struct cpu);
 MAP(lost, BPF_MAP_TYPE_ARRAY, LOST, u32, u64);
@@ -180,6 +67,7 @@ struct {
 } records SEC(".maps");
 
 static long (*bpf_ringbuf_output)(void *ring, void *data, u64 size, u64 flags) = (void *)130;
+static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static void *(*bpf_map_lookup_percpu_elem)(void *map, const void *key, u32 cpu) = (void *)195;
 
 INLINE void count(u32 which)
@@ -251,6 +139,7 @@ INLINE void begin_gap(struct gap *gap, const struct thread *thread, u32 tid, u64
     gap->process = thread->process;
     gap->exit = thread->exit;
     gap->waker_process = thread->waker_process;
+    gap->owner = thread->owner;
     __builtin_memcpy(gap->waker_name, thread->waker_name, NAME);
     gap->earlier = thread->earlier;
 }
@@ -267,8 +156,41 @@ INLINE void add_slice(struct cpu *cpu, u64 from, u64 until, u64 id, u32 kind)
     slice->process = 0;
 }
 
+// The group of a task, by the inode of its directory.
+INLINE u64 group_of(const struct task_struct *task)
+{
+    const struct cgroup *group = 0;
+    const struct kernfs_node *node;
+
+    if (hierarchy == 1) {
+        const struct task_group *own = task->sched_task_group;
+        group = own ? own->css.cgroup : 0;
+    } else if (hierarchy == 2) {
+        const struct css_set *set = task->cgroups;
+        group = set ? set->dfl_cgrp : 0;
+    }
+    node = group ? group->kn : 0;
+    return node ? node->id : 0;
+}
+
+// What the kernel has counted until now as taken from this CPU by the hypervisor (ns).
+INLINE u64 counted_steal(void)
+{
+    const struct task_struct *task;
+    const struct cfs_rq *queue;
+    const struct rq *rq;
+
+    if (!has_steal)
+        return 0;
+    task = bpf_get_current_task_btf();
+    queue = task->se.cfs_rq;
+    rq = queue ? queue->rq : 0;
+    return rq ? rq->prev_steal_time : 0;
+}
+
 // A gap of the thread that runs.
-INLINE void emit_running(struct cpu *cpu, u32 kind, u32 tid, u64 from, u64 until)
+INLINE void emit_running(struct cpu *cpu, u32 kind, const struct thread *thread, u32 tid, u64 from,
+                         u64 until)
 {
     cpu->gap.from_ns = from;
     cpu->gap.until_ns = until;
@@ -281,6 +203,7 @@ INLINE void emit_running(struct cpu *cpu, u32 kind, u32 tid, u64 from, u64 until
     cpu->gap.state = 0;
     cpu->gap.moves = 0;
     cpu->gap.waker = 0;
+    cpu->gap.owner = thread->owner;
     cpu->gap.earlier.until_ns = 0;
     cpu->gap.process = bpf_get_current_pid_tgid() >> 32;
     emit(cpu);
@@ -294,7 +217,7 @@ INLINE void end_exit(struct cpu *cpu, const struct thread *thread, u32 tid, u64 
     if (thread->place == HALTED || !from || now < from || now - from < over_ns)
         return;
     cpu->gap.exit = thread->exit;
-    emit_running(cpu, EXIT, tid, from, now);
+    emit_running(cpu, EXIT, thread, tid, from, now);
 }
 
 // A worker sleeps or is preempted within a work item, which goes on when it runs again.
@@ -351,7 +274,7 @@ int at_switch(const u64 *arguments)
         slice->id = cpu->idle;
 
     cpu->gap.now.from_ns = now;
-    cpu->gap.now.id = 0;
+    cpu->gap.now.id = tid ? group_of(next) : 0;
     cpu->gap.now.kind = TASK;
     cpu->gap.now.tid = tid;
     cpu->gap.now.process = next->tgid;
@@ -491,16 +414,22 @@ int at_fork(const u64 *arguments)
 {
     const struct task_struct *parent = (const void *)arguments[0];
     const struct task_struct *child = (const void *)arguments[1];
+    const struct thread *maker = watched(parent->pid);
     u32 tid = child->pid;
     u32 zero = 0;
     struct thread *made;
 
-    if (!watched(parent->pid) || (parent->tgid != child->tgid && !follows_processes))
+    if (!maker || (parent->tgid != child->tgid && !maker->follows))
         return 0;
     // All zero, and never written: too large for the stack.
     made = bpf_map_lookup_elem(&fresh, &zero);
     if (made && bpf_map_update_elem(&threads, &tid, made, BPF_ANY))
         count(NO_THREAD);
+    made = bpf_map_lookup_elem(&threads, &tid);
+    if (made) {
+        made->owner = maker->owner;
+        made->follows = maker->follows;
+    }
     return 0;
 }
 
@@ -625,7 +554,8 @@ INLINE int left(u32 kind, int is_burst)
     // Part of the time since an exit.
     if (thread->place == KERNEL || thread->place == USER)
         return 0;
-    emit_running(cpu, BURST, tid, cpu->burst_ns, now);
+    cpu->gap.exit = 0;
+    emit_running(cpu, BURST, thread, tid, cpu->burst_ns, now);
     // The copy took longer than a burst may pause.
     cpu->end_ns = bpf_ktime_get_ns();
     return 0;
@@ -777,16 +707,34 @@ int hrtimer_expire_entry(const u64 *arguments)
         expires = timer->node.expires;
         from = expires > cpu->before_ns ? expires : cpu->before_ns;
         tid = (u32)bpf_get_current_pid_tgid();
-        if (cpu->burst_ns > from && cpu->burst_ns - from >= over_ns && watched(tid))
-            emit_running(cpu, UNSEEN, tid, from, cpu->burst_ns);
+        cpu->late_tid = 0;
+        if (cpu->burst_ns > from && cpu->burst_ns - from >= over_ns && watched(tid)) {
+            cpu->late_tid = tid;
+            cpu->late_from_ns = from;
+            cpu->late_until_ns = cpu->burst_ns;
+            cpu->steal_ns = counted_steal();
+        }
     }
     return entered(HRTIMER, function);
 }
 
+// The tick has counted what the hypervisor took.
 SEC("tp_btf/hrtimer_expire_exit")
 int hrtimer_expire_exit(const u64 *arguments)
 {
+    struct cpu *cpu = own_cpu();
+    const struct thread *thread;
+    u32 tid;
+
     (void)arguments;
+    if (cpu && cpu->late_tid && cpu->depth == 2) {
+        tid = (u32)cpu->late_tid;
+        cpu->late_tid = 0;
+        thread = watched(tid);
+        cpu->gap.exit = counted_steal() - cpu->steal_ns;
+        if (thread)
+            emit_running(cpu, UNSEEN, thread, tid, cpu->late_from_ns, cpu->late_until_ns);
+    }
     return left(HRTIMER, 0);
 }
 

@@ -16,7 +16,9 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
 use crate::bpf::{Named, name_of, program_sum};
+use crate::cgroup_ids::cpu_hierarchy;
 use crate::exit_names::userspace_exit_name;
+use crate::mountinfo::Version;
 use crate::raw::{GAP_BUCKETS, GapThread};
 use crate::{Clock as _, Host, HostError, SystemClock, paths};
 
@@ -79,6 +81,8 @@ pub struct OtherTask {
     pub policy: u32,
     /// The kernel's priority: below 100 for real-time tasks, of which 99 − n is priority n.
     pub priority: u32,
+    /// ID of its cgroup, as [`crate::CgroupPaths`] takes it; 0 if it is unknown.
+    pub cgroup_id: u64,
 }
 
 /// A time for which something was on a CPU; slices overlap as they were nested.
@@ -112,6 +116,17 @@ pub enum GapKind {
     Exit,
     /// A vCPU that slept after an exit to user space, until another thread woke it.
     Awaiting,
+}
+
+/// A thread to observe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedThread {
+    /// The thread.
+    pub tid: Tid,
+    /// Number of the caller's for what it belongs to; threads that it creates inherit it.
+    pub owner: u32,
+    /// New processes of it are observed too, not only its threads.
+    pub follows_processes: bool,
 }
 
 /// The task that woke a thread.
@@ -152,6 +167,10 @@ pub struct RawGap {
     pub waker: Option<WakerTask>,
     /// Name of the exit to user space before it, of a vCPU under KVM.
     pub exit: Option<String>,
+    /// Time that the hypervisor took from the CPU, of [`GapKind::Unseen`]; 0 if it does not report it.
+    pub steal_ns: u64,
+    /// [`TracedThread::owner`].
+    pub owner: u32,
     /// True if it had not ended when the observation did.
     pub is_open: bool,
     /// What was on the CPU, clipped to the gap, in order of the end.
@@ -165,6 +184,8 @@ pub struct ShortGaps {
     pub tid: Tid,
     /// Its process; 0 if it is unknown.
     pub process: Tid,
+    /// [`TracedThread::owner`].
+    pub owner: u32,
     /// True if it has exited.
     pub has_ended: bool,
     /// Their number.
@@ -282,25 +303,25 @@ const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
 impl GapTracer {
-    /// Starts to observe these threads and the threads that they will create; with
-    /// `follows_processes` also new processes.
+    /// Starts to observe these threads and the threads that they will create.
     ///
     /// # Errors
     /// [`HostError::File`]: `EPERM` without permission, or the kernel lacks BTF or a tracepoint.
     pub fn open(
         host: &dyn Host,
-        tids: &[Tid],
+        observed: &[TracedThread],
         over_ns: u64,
-        follows_processes: bool,
     ) -> Result<Self, HostError> {
         let symbols = KernelSymbols::read(host);
         let types = Btf::from_sys_fs().map_err(|error| PROGRAM.refuse("describe", &error))?;
-        let count = u32::try_from(tids.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(observed.len()).unwrap_or(u32::MAX);
+        let described = host.read(&paths::btf_vmlinux()).unwrap_or_default();
         let mut constants = Constants {
             over_ns,
             tick: TICKS.iter().find_map(|name| symbols.address(name)).unwrap_or(0),
-            follows_processes: u32::from(follows_processes),
             has_throttling: 1,
+            has_steal: u32::from(describes(&described, "prev_steal_time")),
+            hierarchy: hierarchy(host, &described),
         };
         let mut program = match load(&types, &constants, count) {
             Ok(program) => program,
@@ -311,8 +332,8 @@ impl GapTracer {
             }
         };
         let mut threads: HashMap<MapData, u32, GapThread> = PROGRAM.map(&mut program, "threads")?;
-        for tid in tids {
-            let set = threads.insert(tid.0, GapThread::default(), 0);
+        for thread in observed {
+            let set = threads.insert(thread.tid.0, GapThread::from(thread), 0);
             set.map_err(|error| PROGRAM.refuse("set", &error))?;
         }
         let lost = PROGRAM.map(&mut program, "lost")?;
@@ -374,8 +395,8 @@ impl GapTracer {
     ///
     /// # Errors
     /// [`HostError::File`] if the map cannot be written.
-    pub fn add(&mut self, tid: Tid) -> Result<(), HostError> {
-        match self.threads.insert(tid.0, GapThread::default(), 1) {
+    pub fn add(&mut self, thread: &TracedThread) -> Result<(), HostError> {
+        match self.threads.insert(thread.tid.0, GapThread::from(thread), 1) {
             Ok(()) => Ok(()),
             // The BPF program has already added it.
             Err(MapError::SyscallError(error))
@@ -420,6 +441,7 @@ impl GapTracer {
             totals.threads.push(ShortGaps {
                 tid: Tid(tid),
                 process: Tid(thread.process),
+                owner: thread.owner,
                 has_ended: thread.state == ENDED,
                 count: thread.count,
                 sum_ns: thread.sum_ns,
@@ -436,8 +458,32 @@ impl GapTracer {
 struct Constants {
     over_ns: u64,
     tick: u64,
-    follows_processes: u32,
     has_throttling: u32,
+    has_steal: u32,
+    hierarchy: u32,
+}
+
+impl From<&TracedThread> for GapThread {
+    fn from(thread: &TracedThread) -> Self {
+        let follows = u32::from(thread.follows_processes);
+        Self { owner: thread.owner, follows, ..Self::default() }
+    }
+}
+
+/// True if the types of the kernel have a member of this name: names in BTF end with a zero byte.
+fn describes(types: &[u8], member: &str) -> bool {
+    let name = [b"\0", member.as_bytes(), b"\0"].concat();
+    types.windows(name.len()).any(|bytes| bytes == name)
+}
+
+/// `hierarchy` of the BPF program.
+fn hierarchy(host: &dyn Host, types: &[u8]) -> u32 {
+    let version = cpu_hierarchy(host).ok().flatten().map(|mount| mount.version);
+    match version {
+        Some(Version::V1) if describes(types, "sched_task_group") => 1,
+        Some(Version::V2) if describes(types, "dfl_cgrp") => 2,
+        Some(Version::V1 | Version::V2) | None => 0,
+    }
 }
 
 /// Loads the object, with room for so many threads, and the program of switches: the verifier
@@ -448,8 +494,9 @@ fn load(types: &Btf, constants: &Constants, threads: u32) -> Result<Ebpf, HostEr
     loader.map_max_entries("threads", threads.saturating_add(LATER));
     loader.override_global("over_ns", &constants.over_ns, true);
     loader.override_global("tick_function", &constants.tick, true);
-    loader.override_global("follows_processes", &constants.follows_processes, true);
     loader.override_global("has_throttling", &constants.has_throttling, true);
+    loader.override_global("has_steal", &constants.has_steal, true);
+    loader.override_global("hierarchy", &constants.hierarchy, true);
     let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
     let part = program.program_mut("at_switch").ok_or_else(|| PROGRAM.missing("at_switch"))?;
     let part: &mut BtfTracePoint =
@@ -483,6 +530,8 @@ fn open_gap(tid: u32, thread: &GapThread, now_ns: u64, over_ns: u64) -> Option<R
         moves: thread.moves,
         waker: None,
         exit: None,
+        steal_ns: 0,
+        owner: thread.owner,
         is_open: true,
         slices: Vec::new(),
     })
@@ -506,6 +555,9 @@ fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
     let (from_ns, until_ns) = (long(record, 0)?, long(record, 8)?);
     let (woken_ns, arrived_ns) = (long(record, 16)?, long(record, 24)?);
     let (marks, waker, exit) = (int(record, 44)?, int(record, 56)?, long(record, 80)?);
+    let kind = kind_of(int(record, 40)?, marks, int(record, 48)?);
+    // Of a late tick it is the steal time.
+    let (exit, steal_ns) = if kind == GapKind::Unseen { (0, exit) } else { (exit, 0) };
     let mut slices: Vec<GapSlice> =
         (0..SLICES).filter_map(|at| slice(record, SLICES_AT + at * SLICE, symbols)).collect();
     for slice in &mut slices {
@@ -529,7 +581,7 @@ fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
         woken_ns: (woken_ns > 0).then_some(woken_ns),
         arrived_ns,
         cpu: PuId(int(record, 36)?),
-        kind: kind_of(int(record, 40)?, marks, int(record, 48)?),
+        kind,
         is_throttled: marks & 2 != 0,
         moves: int(record, 52)?,
         waker: match waker {
@@ -543,6 +595,8 @@ fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
         exit: (exit & 0xffff_ffff)
             .checked_sub(1)
             .map(|reason| userspace_exit_name(reason, exit >> 32)),
+        steal_ns,
+        owner: int(record, 92)?,
         is_open: false,
         slices,
     })
@@ -577,6 +631,7 @@ fn slice(record: &[u8], at: usize, symbols: &KernelSymbols) -> Option<GapSlice> 
             name: name_of(bytes.get(40..56)?.try_into().ok()?),
             policy: half(bytes, 36)?,
             priority: half(bytes, 38)?,
+            cgroup_id: id,
         }),
         1 => Occupant::Interrupt(id),
         2 => Occupant::Vector(label_of(&VECTORS, id)),

@@ -11,6 +11,7 @@
 
 mod access;
 mod bpf;
+mod cgroup_ids;
 mod clock;
 mod control_socket;
 mod counter;
@@ -41,6 +42,7 @@ mod tracefs;
 
 pub(crate) use access::lossy;
 pub use access::{EachFile, Host, HostMut, Writable};
+pub use cgroup_ids::{CgroupPaths, cpu_hierarchy};
 pub use clock::{Clock, SimClock, SystemClock};
 pub use control_socket::ControlSocket;
 pub use counter::{Counter, CounterError, CounterEvent, CounterReading, Side};
@@ -51,7 +53,7 @@ pub use futex_sampler::{FutexSampler, FutexSamples, SampledClock};
 pub use futex_trace::{FutexCallSite, FutexKind, FutexReading, FutexTracer, OpenCall};
 pub use gap_trace::{
     BUCKETS as GAP_BUCKETS, FunctionKind, GapKind, GapSlice, GapTotals, GapTracer, Occupant,
-    OtherTask, RawGap, ShortGaps, WakerTask,
+    OtherTask, RawGap, ShortGaps, TracedThread, WakerTask,
 };
 pub use kvm_exits::{
     Address, DurationStats, ExitCounter, ExitKey, ExitScope, ExitSource, ThreadExits,

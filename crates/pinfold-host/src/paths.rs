@@ -24,7 +24,7 @@ use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 pub use machine::{
     CHANGEABLE, captured_answers, captured_claims, cpuidle_file, debug_sched, devices, interrupts,
     iommu_group_devices, iommu_groups, irq_actions, kernel_symbols, load_average, module_parameter,
-    mounts, numa_node_of_device, own_cpuset, own_fdinfo, own_time_offsets, pci_driver,
+    mounts, numa_node_of_device, own_cpuset, own_fd, own_fdinfo, own_time_offsets, pci_driver,
     sched_ext_ops, sched_ext_state, swaps, uptime,
 };
 

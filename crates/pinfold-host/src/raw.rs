@@ -12,6 +12,7 @@
 )]
 
 mod bpf_maps;
+mod cgroup_handle;
 mod clone_event;
 mod event;
 mod exits;
@@ -32,6 +33,7 @@ use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 pub(crate) use bpf_maps::{
     Call, FutexAccount, Place, RawRunner, WAIT_BUCKETS, WaitAccount, Waiting, Waker,
 };
+pub(crate) use cgroup_handle::open_cgroup;
 pub(crate) use clone_event::TaskEvents;
 pub(crate) use event::{Probe, TaskCounter, TaskSampler};
 pub(crate) use exits::{AddressKey, ExitThread, Key, Sums};

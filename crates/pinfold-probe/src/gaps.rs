@@ -12,17 +12,21 @@ mod cause;
 mod figures;
 mod names;
 pub mod record;
+mod remedy;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Clock, GapTotals, GapTracer, Host, HostError, RawGap, with_causes};
+use pinfold_host::{
+    Clock, GapTotals, GapTracer, Host, HostError, RawGap, TracedThread, with_causes,
+};
 use pinfold_model::{Role, TaskId, Tid};
 use serde::{Deserialize, Serialize};
 
 pub use self::cause::Cause;
 use self::names::Names;
+pub use self::remedy::{Place, Remedy};
 use crate::quotas::Quotas;
 use crate::traced_threads::{TracedThreads, WatchError};
 
@@ -57,6 +61,9 @@ pub struct Part {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gap {
+    /// Name of its machine, process or group; empty if only one is observed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
     /// The thread.
     pub tid: u32,
     /// Its role.
@@ -97,6 +104,9 @@ impl Gap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadGaps {
+    /// As [`Gap::subject`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub subject: String,
     /// The thread.
     pub tid: u32,
     /// Its role.
@@ -111,14 +121,53 @@ pub struct ThreadGaps {
     pub histogram: Vec<u64>,
 }
 
+/// The name of what is observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SubjectName {
+    /// As [`Gap::subject`].
+    pub name: String,
+    /// The options that name it, as shell text; empty for processes and groups.
+    pub selector: String,
+}
+
+impl Summary {
+    /// The options that name the machine of a gap; empty for processes and groups.
+    #[must_use]
+    pub fn selector_of(&self, subject: &str) -> &str {
+        let named = self.subjects.iter().find(|named| named.name == subject);
+        named.map_or(&self.selector, |named| &named.selector)
+    }
+}
+
+/// What is to be observed: a machine, a process, or a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Its name.
+    pub name: SubjectName,
+    /// Its threads.
+    pub threads: Vec<(TaskId, Role)>,
+}
+
+impl Subject {
+    /// Threads without a name.
+    #[must_use]
+    pub fn of_threads(threads: Vec<(TaskId, Role)>) -> Self {
+        Self { threads, ..Self::default() }
+    }
+}
+
 /// The result of an observation, except the gaps themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// What was observed.
     pub subject: String,
-    /// The options that name it, as shell text.
+    /// The options that name it, as shell text; empty if several are observed.
     pub selector: String,
+    /// Each of them, if several are observed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<SubjectName>,
     /// The online CPUs.
     pub cpus: String,
     /// The bound (ns).
@@ -144,11 +193,27 @@ pub struct GapReport {
     pub gaps: Vec<Gap>,
 }
 
+/// What is observed.
+#[derive(Debug)]
+struct Watched {
+    name: SubjectName,
+    threads: TracedThreads,
+}
+
+impl Watched {
+    /// Its threads that are to be traced.
+    fn traced(&self, owner: u32) -> Vec<TracedThread> {
+        let follows_processes = self.threads.threads.iter().all(|(_, role)| *role == Role::Task);
+        let tids = self.threads.tids().into_iter();
+        tids.map(|tid| TracedThread { tid, owner, follows_processes }).collect()
+    }
+}
+
 /// An observation in progress.
 #[derive(Debug)]
 pub struct GapWatch {
     tracer: GapTracer,
-    watched: TracedThreads,
+    subjects: Vec<Watched>,
     roles: BTreeMap<Tid, Role>,
     raw: Vec<RawGap>,
     dropped: u64,
@@ -158,37 +223,49 @@ pub struct GapWatch {
     began_ns: u64,
 }
 
-/// Starts to observe gaps of at least `over_ns` of these threads, of the other threads of their
-/// machines, and of the threads that they will create.
+/// Starts to observe gaps of at least `over_ns` of the threads of these subjects, of the other
+/// threads of their machines, and of the threads that they will create.
 ///
 /// # Errors
 /// [`GapsError`].
 pub fn start(
     host: &dyn Host,
     clock: &dyn Clock,
-    threads: &[(TaskId, Role)],
+    subjects: &[Subject],
     over_ns: u64,
 ) -> Result<GapWatch, GapsError> {
-    let watched = TracedThreads::read(host, threads)?;
-    let is_group = threads.iter().all(|(_, role)| *role == Role::Task);
-    let open = GapTracer::open(host, &watched.tids(), over_ns, is_group);
-    let mut tracer = open.map_err(|error| GapsError::Unavailable { why: with_causes(&error) })?;
-    let others = watched.others(host).map_err(WatchError::Host)?;
-    for (_, tid) in &others {
-        tracer.add(*tid).map_err(WatchError::Host)?;
+    let mut watched = Vec::new();
+    for subject in subjects {
+        let threads = TracedThreads::read(host, &subject.threads)?;
+        watched.push(Watched { name: subject.name.clone(), threads });
     }
-    let roles: BTreeMap<Tid, Role> = watched.with_others(&others).collect();
+    if watched.is_empty() {
+        return Err(WatchError::NoThreads.into());
+    }
+    let traced: Vec<TracedThread> =
+        (0_u32..).zip(&watched).flat_map(|(owner, subject)| subject.traced(owner)).collect();
+    let open = GapTracer::open(host, &traced, over_ns);
+    let mut tracer = open.map_err(|error| GapsError::Unavailable { why: with_causes(&error) })?;
+    let mut roles = BTreeMap::new();
+    for (owner, subject) in (0_u32..).zip(&watched) {
+        let others = subject.threads.others(host).map_err(WatchError::Host)?;
+        for (_, tid) in &others {
+            let thread = TracedThread { tid: *tid, owner, follows_processes: false };
+            tracer.add(&thread).map_err(WatchError::Host)?;
+        }
+        roles.extend(subject.threads.with_others(&others));
+    }
     let mut quotas = Quotas::new(host);
     roles.keys().for_each(|tid| quotas.add(host, *tid));
     quotas.sample(host, clock.now_ns());
     Ok(GapWatch {
         tracer,
-        watched,
+        subjects: watched,
         roles,
         raw: Vec::new(),
         dropped: 0,
         quotas,
-        names: Names::default(),
+        names: Names::new(host),
         over_ns,
         began_ns: clock.now_ns(),
     })
@@ -231,28 +308,30 @@ impl GapWatch {
     ) -> Result<GapReport, HostError> {
         self.poll(host, clock);
         let duration_ns = clock.now_ns().saturating_sub(self.began_ns);
-        let others = self.watched.others(host)?;
-        let (known, dropped) = (std::mem::take(&mut self.raw), self.dropped);
-        let Self { tracer, watched, mut roles, mut quotas, mut names, over_ns, began_ns, .. } =
-            self;
-        let (last, totals) = tracer.close(host)?;
+        for subject in &self.subjects {
+            let others = subject.threads.others(host)?;
+            self.roles.extend(subject.threads.with_others(&others));
+        }
+        let owners = Owners { roles: self.roles, subjects: self.subjects };
+        let (mut raw, dropped, over_ns) = (self.raw, self.dropped, self.over_ns);
+        let (mut quotas, mut names) = (self.quotas, self.names);
+        let (last, totals) = self.tracer.close(host)?;
         quotas.sample(host, clock.now_ns());
         names.machines = machines;
-        roles.extend(watched.with_others(&others));
-        let role = |tid: Tid, process: Tid| match roles.get(&tid) {
-            Some(role) => role.to_string(),
-            None => watched.role_of_others(process).to_string(),
-        };
-        let mut raw = known;
         for gap in last.into_iter().chain(totals.open.clone()) {
             names.learn(host, &gap);
             raw.push(gap);
         }
-        let context = attribute::Context { names: &names, quotas: &quotas, began_ns };
-        let gaps = attribute::gaps(&raw, &context, &role);
+        let context =
+            attribute::Context { names: &names, quotas: &quotas, began_ns: self.began_ns };
+        let gaps = attribute::gaps(&raw, &context, &|gap| ThreadName {
+            subject: owners.subject(gap.owner),
+            role: owners.role(gap.tid, gap.process, gap.owner),
+        });
         let threads = totals.threads.iter().map(|thread| ThreadGaps {
+            subject: owners.subject(thread.owner),
             tid: thread.tid.0,
-            role: role(thread.tid, thread.process),
+            role: owners.role(thread.tid, thread.process, thread.owner),
             has_ended: thread.has_ended,
             shorter: thread.count,
             shorter_ns: thread.sum_ns,
@@ -262,12 +341,67 @@ impl GapWatch {
             over_ns,
             duration_ns,
             threads: threads.collect(),
-            lost: missing(&totals, dropped, watched.gone, &quotas),
+            lost: missing(&totals, dropped, owners.count_gone(), &quotas),
             calls: totals.calls,
             run_ns: totals.run_ns,
-            ..Summary::default()
+            ..owners.summary()
         };
         Ok(GapReport { summary, gaps })
+    }
+
+    /// When the observation began: [`Gap::at_ns`] counts from here.
+    #[must_use]
+    pub fn began_ns(&self) -> u64 {
+        self.began_ns
+    }
+}
+
+/// Whose a thread is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadName {
+    /// As [`Gap::subject`].
+    pub subject: String,
+    /// Its role.
+    pub role: String,
+}
+
+/// Which subject has which threads.
+struct Owners {
+    roles: BTreeMap<Tid, Role>,
+    subjects: Vec<Watched>,
+}
+
+impl Owners {
+    fn get(&self, owner: u32) -> Option<&Watched> {
+        self.subjects.get(usize::try_from(owner).ok()?)
+    }
+
+    fn subject(&self, owner: u32) -> String {
+        let several = self.get(owner).filter(|_| self.subjects.len() > 1);
+        several.map(|subject| subject.name.name.clone()).unwrap_or_default()
+    }
+
+    fn role(&self, tid: Tid, process: Tid, owner: u32) -> String {
+        if let Some(role) = self.roles.get(&tid) {
+            return role.to_string();
+        }
+        let subject = self.get(owner);
+        subject.map_or(Role::Task, |subject| subject.threads.role_of_others(process)).to_string()
+    }
+
+    fn count_gone(&self) -> u32 {
+        let all = self.subjects.iter().map(|subject| subject.threads.gone);
+        all.fold(0, u32::saturating_add)
+    }
+
+    /// With the names only.
+    fn summary(&self) -> Summary {
+        let names: Vec<SubjectName> =
+            self.subjects.iter().map(|subject| subject.name.clone()).collect();
+        match names.as_slice() {
+            [only] => Summary { selector: only.selector.clone(), ..Summary::default() },
+            _ => Summary { subjects: names, ..Summary::default() },
+        }
     }
 }
 

@@ -14,12 +14,15 @@ use crate::output::print_message;
 
 /// The machine that the command line selects.
 pub fn vm(arguments: &VmArgs) -> Result<VmSelector, Failure> {
-    arguments.selector().ok_or_else(|| {
-        Failure::new(Exit::Input, "no virtual machine was given").with_hint(format!(
-            "give its name, or select it with {}, --libvirt or --pid",
-            hypervisors::options()
-        ))
-    })
+    arguments.selector().ok_or_else(no_machine)
+}
+
+/// The command line selects none.
+pub fn no_machine() -> Failure {
+    Failure::new(Exit::Input, "no virtual machine was given").with_hint(format!(
+        "give its name, or select it with {}, --libvirt or --pid",
+        hypervisors::options()
+    ))
 }
 
 /// The request from the shared options.

@@ -22,6 +22,10 @@ fn symbols_of(text: &str) -> KernelSymbols {
     KernelSymbols { names: text.lines().filter_map(KernelSymbols::line).collect() }
 }
 
+fn traced(tid: Tid) -> TracedThread {
+    TracedThread { tid, owner: 7, follows_processes: false }
+}
+
 /// Two threads of this process on one CPU: each is the culprit of the other.
 #[test]
 fn a_thread_that_waits_has_the_task_that_ran() {
@@ -44,7 +48,7 @@ fn a_thread_that_waits_has_the_task_that_ran() {
     for tid in [one, other] {
         host.set_affinity(tid, &[cpu].into_iter().collect()).unwrap();
     }
-    let found = match GapTracer::open(&host, &[one], 500_000, false) {
+    let found = match GapTracer::open(&host, &[traced(one)], 500_000) {
         Ok(mut tracer) => {
             let end = SystemClock.now_ns() + 120_000_000_000;
             let found = loop {
@@ -67,7 +71,7 @@ fn a_thread_that_waits_has_the_task_that_ran() {
         Ok((gap, totals)) => {
             let gap = gap.expect("it waited for the other");
             println!("{gap:?}\n{totals:?}");
-            assert_eq!((gap.tid, gap.cpu), (one, cpu));
+            assert_eq!((gap.tid, gap.cpu, gap.owner), (one, cpu, 7));
             assert_eq!(gap.kind, GapKind::Waiting { is_preempted: true });
             assert!(
                 gap.slices.iter().all(|s| gap.from_ns <= s.from_ns && s.until_ns <= gap.until_ns)
@@ -87,7 +91,7 @@ fn exits_of_a_vcpu_have_their_reason() {
         Err(error) => return println!("skipped: {error}"),
     };
     // Each exit is longer than this.
-    let mut tracer = match GapTracer::open(&host, &[process::own_tid()], 100, false) {
+    let mut tracer = match GapTracer::open(&host, &[traced(process::own_tid())], 100) {
         Ok(tracer) => tracer,
         Err(error) => return println!("skipped: {error}"),
     };

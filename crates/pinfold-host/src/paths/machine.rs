@@ -56,6 +56,8 @@ paths! {
     irq_actions(irq: u64) = "/sys/kernel/irq/{irq}/actions";
     /// Kernel information about one of the caller's open files.
     own_fdinfo(number: i32) = "/proc/self/fdinfo/{number}";
+    /// Symbolic link to one of the caller's open files.
+    own_fd(number: i32) = "/proc/self/fd/{number}";
     /// Number of interrupts on each CPU, <https://docs.kernel.org/filesystems/proc.html>.
     interrupts() = "/proc/interrupts";
 }

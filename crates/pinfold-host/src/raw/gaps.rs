@@ -19,6 +19,8 @@ pub(crate) struct GapThread {
     pub(crate) cpu: u32,
     pub(crate) waker_process: u32,
     pub(crate) waker_name: [u8; 16],
+    pub(crate) owner: u32,
+    pub(crate) follows: u32,
     pub(crate) place: u64,
     pub(crate) out_ns: u64,
     pub(crate) exit: u64,

@@ -6,7 +6,7 @@ use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap}
 use pinfold_model::Tid;
 
 use super::names::{Names, policy};
-use super::{Cause, Gap, Part};
+use super::{Cause, Gap, Part, ThreadName};
 use crate::quotas::Quotas;
 
 /// No idle state needs longer to be left (ns). A CPU that idles longer under a thread that could run
@@ -28,7 +28,11 @@ pub struct Context<'a> {
 }
 
 /// The gaps of these records, in order of their begin. Records of one gap that went on become one.
-pub fn gaps(raw: &[RawGap], context: &Context<'_>, role: &dyn Fn(Tid, Tid) -> String) -> Vec<Gap> {
+pub fn gaps(
+    raw: &[RawGap],
+    context: &Context<'_>,
+    name: &dyn Fn(&RawGap) -> ThreadName,
+) -> Vec<Gap> {
     // A burst of interrupts is recorded at each of its ends; the last record has all of it.
     let mut last: BTreeMap<(u64, Tid), &RawGap> = BTreeMap::new();
     for gap in raw {
@@ -37,16 +41,20 @@ pub fn gaps(raw: &[RawGap], context: &Context<'_>, role: &dyn Fn(Tid, Tid) -> St
             *known = gap;
         }
     }
-    let gaps = last.into_values().map(|gap| Gap {
-        tid: gap.tid.0,
-        role: role(gap.tid, gap.process),
-        at_ns: gap.from_ns.saturating_sub(context.began_ns),
-        length_ns: gap.until_ns.saturating_sub(gap.from_ns),
-        cpu: gap.cpu.0,
-        moves: gap.moves,
-        is_open: gap.is_open,
-        is_at_least: gap.kind == GapKind::Unseen,
-        parts: parts(gap, context),
+    let gaps = last.into_values().map(|gap| {
+        let ThreadName { subject, role } = name(gap);
+        Gap {
+            subject,
+            tid: gap.tid.0,
+            role,
+            at_ns: gap.from_ns.saturating_sub(context.began_ns),
+            length_ns: gap.until_ns.saturating_sub(gap.from_ns),
+            cpu: gap.cpu.0,
+            moves: gap.moves,
+            is_open: gap.is_open,
+            is_at_least: gap.kind == GapKind::Unseen,
+            parts: parts(gap, context),
+        }
     });
     join_gaps(gaps)
 }
@@ -116,7 +124,11 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
             add(&mut sums, Cause::Blocked { waker }, asleep_ns);
         }
         GapKind::Awaiting => add(&mut sums, name_awaited(gap), asleep_ns),
-        GapKind::Unseen => add(&mut sums, Cause::Unseen, length_ns),
+        GapKind::Unseen => {
+            let steal_ns = gap.steal_ns.min(length_ns);
+            add(&mut sums, Cause::Steal, steal_ns);
+            add(&mut sums, Cause::Unseen, length_ns - steal_ns);
+        }
         GapKind::Waiting { .. } | GapKind::Interrupted | GapKind::Exit => {}
     }
     let mut counted_from = asleep_until;
@@ -293,12 +305,13 @@ fn softirq(name: &str, function: Option<String>) -> Cause {
 }
 
 fn thread(task: &OtherTask, gap: &RawGap, names: &Names) -> Cause {
+    let is_own = task.process == gap.process;
     Cause::Thread {
         name: task.name.clone(),
         tid: task.tid.0,
         policy: policy(task),
-        cgroup: names.cgroups.get(&task.tid).cloned().flatten(),
-        machine: names.machines.get(&task.process).cloned(),
-        is_own: task.process == gap.process,
+        cgroup: names.cgroup(task),
+        machine: names.machines.get(&task.process).filter(|_| !is_own).cloned(),
+        is_own,
     }
 }

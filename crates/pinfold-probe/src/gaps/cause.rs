@@ -1,8 +1,7 @@
-//! The causes of gaps, with their names and what keeps them away.
+//! The causes of gaps, with their names.
 
 use std::fmt;
 
-use pinfold_model::command::{Command, quote};
 use pinfold_model::escape;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +87,8 @@ pub enum Cause {
     },
     /// The CPU stood still, and Linux saw nothing.
     Unseen,
+    /// The same, and the hypervisor below reported that it took the CPU.
+    Steal,
 }
 
 impl Cause {
@@ -120,52 +121,9 @@ impl Cause {
             Cause::Stopped => "stopped",
             Cause::Blocked { .. } => "blocked",
             Cause::Exit { .. } => "exit",
-            Cause::Unseen => "below",
+            Cause::Unseen | Cause::Steal => "below",
         }
     }
-
-    /// A command that keeps it away from the threads of `selector` (shell text, such as
-    /// `--pid 42`, empty for processes), for example on the CPUs `elsewhere`; `None` if nothing
-    /// does.
-    #[must_use]
-    pub fn remedy(&self, selector: &str, elsewhere: &str) -> Option<String> {
-        match self {
-            Cause::Interrupt { .. } => apply(selector, "--tunable irq:all=housekeeping"),
-            Cause::Softirq { name, .. }
-                if name == "NET_RX" || name == "NET_TX" || name == "BLOCK" =>
-            {
-                apply(selector, "--tunable irq:all=housekeeping")
-            }
-            Cause::KernelWork { .. } => apply(selector, "--tunable workqueues=housekeeping"),
-            Cause::Thread { is_own: true, .. } | Cause::Awaited { is_own: true, .. } => {
-                apply(selector, "")
-            }
-            Cause::Thread { tid, .. } => apply(selector, "--isolate host").or_else(|| {
-                let command = format!("taskset -pc {} {tid}", quote(elsewhere));
-                (!elsewhere.is_empty()).then_some(command)
-            }),
-            Cause::IdleExit { .. } => apply(selector, "--tunable wake-up-us=10"),
-            Cause::Quota { group, is_v1 } => Some(quota_off(group, *is_v1)),
-            Cause::Processor { .. }
-            | Cause::Softirq { .. }
-            | Cause::Stopped
-            | Cause::Blocked { .. }
-            | Cause::Awaited { .. }
-            | Cause::Exit { .. }
-            | Cause::Unseen => None,
-        }
-    }
-}
-
-fn apply(selector: &str, more: &str) -> Option<String> {
-    let command = Command::new(format!("apply {selector} --strategy low-latency {more}"));
-    (!selector.is_empty()).then(|| command.to_string().trim_end().to_owned())
-}
-
-/// Ends the quota of a group; the file differs between the versions of cgroups.
-fn quota_off(group: &str, is_v1: bool) -> String {
-    let (value, file) = if is_v1 { ("-1", "cpu.cfs_quota_us") } else { ("max", "cpu.max") };
-    format!("echo {value} | tee {}", quote(&format!("{group}/{file}")))
 }
 
 fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&String>) -> fmt::Result {
@@ -235,6 +193,7 @@ impl fmt::Display for Cause {
             }
             Cause::Exit { reason: None } => f.write_str("exit handled in the kernel"),
             Cause::Unseen => f.write_str("not seen by Linux (hypervisor or firmware)"),
+            Cause::Steal => f.write_str("steal: the hypervisor ran something else"),
         }
     }
 }

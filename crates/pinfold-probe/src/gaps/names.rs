@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_host::{Host, Occupant, OtherTask, RawGap, paths, proc_cgroup};
+use pinfold_host::{CgroupPaths, Host, Occupant, OtherTask, RawGap, paths, proc_cgroup};
 use pinfold_model::Tid;
 
 /// Names of interrupts, groups and machines.
@@ -10,13 +10,30 @@ use pinfold_model::Tid;
 pub struct Names {
     /// Drivers by number of the interrupt.
     pub interrupts: BTreeMap<u64, String>,
-    /// Path of the cgroup by thread.
+    /// Paths of cgroups by their IDs.
+    pub groups: CgroupPaths,
+    /// Path of the cgroup by thread, if its ID has none.
     pub cgroups: BTreeMap<Tid, Option<String>>,
     /// Machines by process.
     pub machines: BTreeMap<Tid, String>,
 }
 
 impl Names {
+    /// Without any yet.
+    pub fn new(host: &dyn Host) -> Self {
+        Self { groups: CgroupPaths::new(host), ..Self::default() }
+    }
+
+    /// Path of the cgroup of a task; `None` for the root, or if it is unknown.
+    pub fn cgroup(&self, task: &OtherTask) -> Option<String> {
+        match self.groups.path(task.cgroup_id) {
+            Some(path) => {
+                Some(path).filter(|path| !path.is_empty() && *path != "/").map(str::to_owned)
+            }
+            None => self.cgroups.get(&task.tid).cloned().flatten(),
+        }
+    }
+
     /// Reads the names that a gap needs.
     pub fn learn(&mut self, host: &dyn Host, gap: &RawGap) {
         for slice in &gap.slices {
@@ -28,6 +45,12 @@ impl Names {
                     });
                 }
                 Occupant::Task(task) => {
+                    if task.cgroup_id > 0 {
+                        self.groups.learn(task.cgroup_id);
+                        if self.groups.path(task.cgroup_id).is_some() {
+                            continue;
+                        }
+                    }
                     self.cgroups.entry(task.tid).or_insert_with(|| {
                         let text = host.read_text(&paths::process_file(task.tid, "cgroup")).ok()?;
                         let groups = proc_cgroup::parse(&text).ok()?;

@@ -1,19 +1,28 @@
 //! The attribution, on gaps that are made up, and the file format.
 
+use std::collections::BTreeSet;
+
 use pinfold_host::cpu_groups::Throttling;
 use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap, WakerTask};
 use pinfold_model::{PuId, Tid};
 
 use super::attribute::{Context, gaps, parts};
 use super::names::Names;
-use super::{Cause, Gap, GapReport, Part, Summary, record};
+use super::{Cause, Gap, GapReport, Part, Place, Remedy, Summary, ThreadName, record};
 use crate::quotas::{Phase, Quotas};
 
 const MS: u64 = 1_000_000;
 
 fn task(tid: u32, name: &str) -> Occupant {
     let (tid, process) = (Tid(tid), Tid(tid));
-    Occupant::Task(OtherTask { tid, process, name: name.to_owned(), policy: 1, priority: 49 })
+    Occupant::Task(OtherTask {
+        tid,
+        process,
+        name: name.to_owned(),
+        policy: 1,
+        priority: 49,
+        cgroup_id: 0,
+    })
 }
 
 fn slice(from_us: u64, until_us: u64, occupant: Occupant) -> GapSlice {
@@ -38,8 +47,30 @@ fn gap(until_us: u64, slices: Vec<GapSlice>) -> RawGap {
         moves: 0,
         waker: None,
         exit: None,
+        steal_ns: 0,
+        owner: 0,
         is_open: false,
         slices,
+    }
+}
+
+#[test]
+fn a_task_that_has_exited_has_the_group_in_which_it_ran() {
+    let mut names = Names::default();
+    names.groups.insert(77, "/batch");
+    names.groups.insert(78, "/");
+    names.cgroups.insert(Tid(20), Some("/moved-later".to_owned()));
+    let context = Context { names: &names, quotas: &Quotas::default(), began_ns: 0 };
+    for (cgroup_id, expected) in [
+        (77, "hog (20, fifo:50, /batch)"),
+        (78, "hog (20, fifo:50)"),
+        // This group was removed.
+        (79, "hog (20, fifo:50, /moved-later)"),
+    ] {
+        let Occupant::Task(hog) = task(20, "hog") else { panic!("a task") };
+        let hog = Occupant::Task(OtherTask { cgroup_id, ..hog });
+        let found = &parts(&gap(300, vec![slice(0, 300, hog)]), &context)[0];
+        assert_eq!(found.cause.to_string(), expected);
     }
 }
 
@@ -120,6 +151,12 @@ fn before_a_stopped_thread_was_woken_nothing_else_counts() {
     check(&stopped, &[("blocked in the kernel until kswapd0 (3)", 8000)]);
     stopped.kind = GapKind::Unseen;
     check(&stopped, &[("not seen by Linux (hypervisor or firmware)", 8000)]);
+    // The hypervisor may have begun before the tick was due.
+    stopped.steal_ns = 9 * MS;
+    check(&stopped, &[("steal: the hypervisor ran something else", 8000)]);
+    stopped.steal_ns = 5 * MS;
+    let steal = ("steal: the hypervisor ran something else", 5000);
+    check(&stopped, &[steal, ("not seen by Linux (hypervisor or firmware)", 3000)]);
 }
 
 #[test]
@@ -170,7 +207,7 @@ fn burst(until_us: u64) -> RawGap {
 fn a_burst_that_went_on_is_one_gap() {
     let context = Context { names: &Names::default(), quotas: &Quotas::default(), began_ns: 0 };
     let raw = [burst(300), burst(900), burst(500), RawGap { tid: Tid(8), ..burst(400) }];
-    let all = gaps(&raw, &context, &|_, _| "vcpu(0)".to_owned());
+    let all = gaps(&raw, &context, &|_| ThreadName::default());
     let lengths: Vec<_> = all.iter().map(|gap| (gap.tid, gap.length_ns / 1000)).collect();
     assert_eq!(lengths, [(7, 900), (8, 400)]);
     assert_eq!((all[0].unexplained_ns(), all[0].cause()), (900_000, None));
@@ -179,6 +216,7 @@ fn a_burst_that_went_on_is_one_gap() {
 fn report() -> GapReport {
     let cause = Cause::Interrupt { number: 9, device: "\u{1b}[2J'; rm".to_owned() };
     let gap = Gap {
+        subject: String::new(),
         tid: 7,
         role: "vcpu(0)".to_owned(),
         at_ns: 1,
@@ -212,21 +250,134 @@ fn a_record_is_read_as_it_was_written_and_hostile_ones_are_refused() {
     assert!(refused(&text.replacen("\"moves\"", "\"more\"", 1)).starts_with("line 2: "));
 }
 
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn named_task(name: &str, is_own: bool) -> Cause {
+    let (name, policy) = (name.to_owned(), "other".to_owned());
+    Cause::Thread { name, tid: 20, policy, cgroup: None, machine: None, is_own }
+}
+
+fn number(cause: &Cause) -> i32 {
+    match cause {
+        Cause::Interrupt { .. } => 0,
+        Cause::Processor { .. } => 1,
+        Cause::Softirq { .. } => 2,
+        Cause::Thread { .. } => 3,
+        Cause::KernelWork { .. } => 4,
+        Cause::IdleExit { .. } => 5,
+        Cause::Quota { .. } => 6,
+        Cause::Stopped => 7,
+        Cause::Blocked { .. } => 8,
+        Cause::Awaited { .. } => 9,
+        Cause::Exit { .. } => 10,
+        Cause::Unseen => 11,
+        Cause::Steal => 12,
+    }
+}
+
+/// One of each kind. A new kind does not compile here before it is in the list, and needs a number.
+fn one_of_each() -> Vec<Cause> {
+    let all = vec![
+        Cause::Interrupt { number: 9, device: "nvme0q1".to_owned() },
+        Cause::Processor { name: "local timer".to_owned(), function: some("tick_nohz_handler") },
+        Cause::Softirq { name: "NET_RX".to_owned(), function: None },
+        named_task("hog", false),
+        named_task("hog", true),
+        Cause::KernelWork { function: some("drain"), worker: "kworker/1:0".to_owned() },
+        Cause::IdleExit { state: Some(3) },
+        Cause::Quota { group: "/a b".to_owned(), is_v1: false },
+        Cause::Stopped,
+        Cause::Blocked { waker: None },
+        Cause::Awaited { task: None, exit: None, is_own: true },
+        Cause::Awaited { task: None, exit: None, is_own: false },
+        Cause::Exit { reason: None },
+        Cause::Unseen,
+        Cause::Steal,
+    ];
+    let numbers: BTreeSet<i32> = all.iter().map(number).collect();
+    assert!(numbers.into_iter().eq(0..13), "one of each");
+    all
+}
+
+const MACHINE: Place<'_> = Place { selector: "--pid 5", tid: 7, cpu: 1, elsewhere: "0,2-3" };
+const PROCESS: Place<'_> = Place { selector: "", ..MACHINE };
+
+fn text_of(remedy: Remedy) -> String {
+    match remedy {
+        Remedy::Command(text) => text,
+        Remedy::Boot(text) => format!("boot: {text}"),
+        Remedy::Nothing(why) => {
+            assert!(!why.is_empty());
+            "nothing".to_owned()
+        }
+    }
+}
+
+fn remedies(place: &Place<'_>) -> Vec<String> {
+    one_of_each().iter().map(|cause| text_of(cause.remedy(place))).collect()
+}
+
 #[test]
-fn what_keeps_a_cause_away_is_a_command() {
-    let [v2, v1] = [false, true].map(|is_v1| Cause::Quota { group: "/a b".to_owned(), is_v1 });
-    assert_eq!(v2.remedy("", "").unwrap(), "echo max | tee '/a b/cpu.max'");
-    assert_eq!(v1.remedy("", "").unwrap(), "echo -1 | tee '/a b/cpu.cfs_quota_us'");
-    let hog = Cause::Thread {
-        name: "hog".to_owned(),
-        tid: 20,
-        policy: "other".to_owned(),
-        cgroup: None,
-        machine: None,
-        is_own: false,
-    };
-    assert_eq!(hog.remedy("", "0,2-3").unwrap(), "taskset -pc 0,2-3 20");
-    let isolate = "pinfold apply --pid 5 --strategy low-latency --isolate host";
-    assert_eq!(hog.remedy("--pid 5", "0").unwrap(), isolate);
-    assert_eq!(Cause::Unseen.remedy("--pid 5", "0"), None);
+fn each_cause_has_a_command_or_nothing_helps() {
+    const NOTHING: [&str; 4] = ["nothing"; 4];
+    let apply = "pinfold apply --pid 5 --strategy low-latency";
+    let expected = [
+        &format!("{apply} --isolate host --tunable irq:all=housekeeping"),
+        "boot: nohz_full=1 rcu_nocbs=1",
+        &format!("{apply} --isolate host --tunable irq:all=housekeeping"),
+        &format!("{apply} --isolate host"),
+        apply,
+        &format!("{apply} --isolate host --tunable workqueues=housekeeping"),
+        &format!("{apply} --tunable wake-up-us=10"),
+        "echo max | tee '/a b/cpu.max'",
+        "nothing",
+        "nothing",
+        apply,
+    ];
+    assert_eq!(remedies(&MACHINE), [&expected[..], &NOTHING].concat());
+    let expected = [
+        "echo 0,2-3 | tee /proc/irq/9/smp_affinity_list",
+        "boot: nohz_full=1 rcu_nocbs=1",
+        "taskset -pc 0,2-3 7",
+        "taskset -pc 0,2-3 20",
+        "taskset -pc 0,2-3 20",
+        "echo d | tee /sys/devices/virtual/workqueue/cpumask",
+        "echo 10 | tee /sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
+        "echo max | tee '/a b/cpu.max'",
+        "nothing",
+        "nothing",
+        "nothing",
+    ];
+    assert_eq!(remedies(&PROCESS), [&expected[..], &NOTHING].concat());
+}
+
+fn of_timer(function: &str) -> Remedy {
+    let function = some(function);
+    Cause::Processor { name: "local timer".to_owned(), function }.remedy(&PROCESS)
+}
+
+fn of_task(name: &str) -> Option<String> {
+    named_task(name, false).remedy(&PROCESS).text().map(str::to_owned)
+}
+
+#[test]
+fn remedies_depend_on_the_function_and_on_the_kind_of_task() {
+    assert!(matches!(of_timer("apic_timer_fn"), Remedy::Nothing(why) if why.contains("guest")));
+    assert_eq!(of_timer("hrtimer_wakeup").text(), Some("taskset -pc 0,2-3 7"));
+    let watchdog = of_timer("watchdog_timer_fn");
+    assert_eq!(watchdog.text(), Some("sysctl -w kernel.watchdog_cpumask=0,2-3"));
+    let call = Cause::Processor { name: "function call IPI".to_owned(), function: None };
+    assert!(matches!(call.remedy(&MACHINE), Remedy::Nothing(why) if why.contains("ipi_send_cpu")));
+    let irq = "echo 0,2-3 | tee /proc/irq/24/smp_affinity_list";
+    assert_eq!(of_task("irq/24-nvme").as_deref(), Some(irq));
+    assert_eq!(of_task("ksoftirqd/1").as_deref(), Some("taskset -pc 0,2-3 7"));
+    assert_eq!(of_task("rcuc/1").as_deref(), Some("rcu_nocbs=1"));
+    assert_eq!(of_task("migration/1"), None);
+    assert_eq!(of_task("irq/x").as_deref(), Some("taskset -pc 0,2-3 20"));
+    let alone = Place { elsewhere: "", cpu: 0, ..PROCESS };
+    assert!(one_of_each()[..5].iter().all(|cause| cause.remedy(&alone).text().is_none()));
+    let v1 = Cause::Quota { group: "/a b".to_owned(), is_v1: true };
+    assert_eq!(v1.remedy(&alone).text(), Some("echo -1 | tee '/a b/cpu.cfs_quota_us'"));
 }

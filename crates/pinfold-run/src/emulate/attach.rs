@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{Exit, Failure};
 use pinfold_emulate::GROUP_PREFIX;
-use pinfold_host::mountinfo::{self, Mount};
+use pinfold_host::mountinfo;
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_status, process as own};
 use pinfold_model::text::count_noun;
@@ -17,10 +17,10 @@ use pinfold_model::{Attach, AttachKind, Tid, escape};
 use serde_json::Value;
 
 use super::ipc::Member;
+use crate::cgroup_tree::{self, MOST_GROUPS, directory, pids, unified_mount};
 
-/// Longest state file of a runtime (bytes), and most cgroups that are searched.
+/// Longest state file of a runtime (bytes).
 const LONGEST: usize = 4 << 20;
-const MOST_GROUPS: usize = 100_000;
 /// Shortest part of a container ID that selects it.
 const SHORTEST_ID: usize = 6;
 
@@ -114,13 +114,6 @@ fn is_below(all: &BTreeMap<Tid, ProcStat>, ancestor: Tid, pid: Tid) -> bool {
     above.into_iter().any(|pid| pid == ancestor)
 }
 
-/// The version 2 hierarchy.
-fn unified_mount(host: &dyn Host) -> Result<Option<Mount>, HostError> {
-    let path = paths::own_mountinfo();
-    let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
-    Ok(mountinfo::v2_mount(&mounts).map(|found| found.mount))
-}
-
 /// The group of a process if no other processes are in it, else the process.
 fn member(
     host: &dyn Host,
@@ -166,19 +159,6 @@ fn below_id<'g>(group: &'g str, id: &str) -> Option<&'g str> {
         }
     }
     None
-}
-
-/// The processes in a group and below it; a group may end meanwhile.
-fn pids(host: &dyn Host, directory: &str) -> Vec<Tid> {
-    let text = host.read_text(&paths::cgroup_procs(directory)).unwrap_or_default();
-    let mut found: Vec<Tid> = text.lines().filter_map(|line| line.parse().ok().map(Tid)).collect();
-    for name in host.list(directory).unwrap_or_default() {
-        let below = paths::cgroup_file(directory, &name);
-        if host.exists(&paths::cgroup_procs(&below)) {
-            found.extend(pids(host, &below));
-        }
-    }
-    found
 }
 
 /// True if a version 2 group is frozen.
@@ -348,9 +328,8 @@ fn last(path: &str) -> String {
 
 /// The group of a systemd unit.
 fn unit(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failure> {
-    let name = if name.contains('.') { name.to_owned() } else { format!("{name}.service") };
-    let path = paths::own_mountinfo();
-    let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
+    let name = cgroup_tree::unit_name(name);
+    let mounts = cgroup_tree::mounts(host)?;
     let v1 = mounts.iter().find(|mount| mount.options.iter().any(|at| at == "name=systemd"));
     let mut left = MOST_GROUPS;
     if let Some(mount) = unified_mount(host)?
@@ -366,16 +345,6 @@ fn unit(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failure>
     })?;
     let inside: BTreeSet<Tid> = pids(host, &found).into_iter().collect();
     roots(&processes(host)?, &inside, what, "has no process")
-}
-
-/// The directory with this name in a cgroup tree.
-fn directory(host: &dyn Host, at: &str, name: &str, left: &mut usize) -> Option<String> {
-    let below = host.list(at).unwrap_or_default();
-    let below = below.into_iter().map(|name| paths::cgroup_file(at, &name));
-    let below: Vec<String> = below.filter(|path| host.exists(&paths::cgroup_procs(path))).collect();
-    *left = left.checked_sub(below.len())?;
-    let found = below.iter().find(|path| path.rsplit('/').next() == Some(name));
-    found.cloned().or_else(|| below.iter().find_map(|path| directory(host, path, name, left)))
 }
 
 /// The processes among these whose parents are not.

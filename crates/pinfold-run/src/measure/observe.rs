@@ -6,9 +6,9 @@ use pinfold_host::{
     Clock as _, Host as _, LiveHost, SystemClock, paths, proc_stat, proc_status, process,
 };
 use pinfold_model::text::count_noun as count_of;
-use pinfold_model::{Figure, Role, TaskId, Tid};
+use pinfold_model::{Figure, Role, TaskId, Tid, escape};
 use pinfold_probe::counters::{self, Counters, Quantity};
-use pinfold_probe::gaps::{self, GapReport, GapWatch};
+use pinfold_probe::gaps::{self, GapReport, GapWatch, SubjectName};
 use pinfold_probe::interference;
 use pinfold_probe::locks::{self, Locks};
 use pinfold_probe::sched_latency::{self, SchedLatency};
@@ -16,6 +16,7 @@ use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::{VmSelector, hypervisors};
 
 use super::MeasurementContext;
+use crate::cgroup_tree;
 use crate::message::say;
 use crate::target::Vm;
 use crate::{Exit, Failure, exits, time};
@@ -93,17 +94,22 @@ impl Instrument {
 }
 
 /// What is to be observed.
+#[derive(Clone, Debug)]
 pub enum ObservationTarget {
     /// A machine.
     Machine(VmSelector),
-    /// Processes.
-    Processes(Vec<u32>),
+    /// All machines of this host.
+    AllMachines,
+    /// A process.
+    Process(u32),
+    /// The tasks of a cgroup, by its path or by its unit, and of the groups below it.
+    Group(String),
 }
 
 /// What is observed, and how.
 pub struct ObserveRequest<'a> {
-    /// The machine or the processes.
-    pub subject: &'a ObservationTarget,
+    /// The machines, processes and groups; only [`Instrument::Gaps`] can observe several machines.
+    pub targets: &'a [ObservationTarget],
     /// What is counted.
     pub quantities: &'a [Quantity],
     /// True for the call sites of waits too.
@@ -195,7 +201,7 @@ pub fn observe(
     let count = request.blocks;
     for block in 1..=count {
         // Threads may have been created or ended since the last block.
-        let subject = Subject::find(&bench.host, request.subject)?;
+        let subject = Observed::find(&bench.host, instrument, request.targets)?;
         name = subject.name();
         let times = if count == 1 { String::new() } else { format!("block {block} of {count}: ") };
         let threads = count_of(subject.threads().len(), "thread");
@@ -224,38 +230,36 @@ pub fn observe(
     Ok((name, seen, blocks))
 }
 
-/// What is observed.
+/// A machine, a process or a group.
 enum Subject {
     Machine(Box<Vm>),
-    Processes(Vec<u32>, Vec<(TaskId, Role)>),
+    Process(u32, Vec<(TaskId, Role)>),
+    Group(String, Vec<(TaskId, Role)>),
 }
 
 impl Subject {
-    fn find(host: &LiveHost, named: &ObservationTarget) -> Result<Self, Failure> {
-        Ok(match named {
-            ObservationTarget::Machine(by) => Subject::Machine(Box::new(Vm::find(host, by)?)),
-            ObservationTarget::Processes(pids) => {
-                Subject::Processes(pids.clone(), threads_of(host, pids)?)
-            }
-        })
-    }
-
     /// Description of the subject.
-    fn name(&self) -> String {
+    fn description(&self) -> String {
         match self {
             Subject::Machine(vm) => format!("machine {} ({})", vm.name, vm.asked),
-            Subject::Processes(pids, _) => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-                format!("process {}", pids.join(", "))
-            }
+            Subject::Process(..) | Subject::Group(..) => self.name(),
         }
     }
 
-    /// True for its processes.
-    fn has(&self, pid: Tid) -> bool {
+    /// Short name.
+    fn name(&self) -> String {
         match self {
-            Subject::Machine(vm) => vm.found.pid == pid,
-            Subject::Processes(pids, _) => pids.contains(&pid.0),
+            Subject::Machine(vm) => vm.name.clone(),
+            Subject::Process(pid, _) => format!("process {pid}"),
+            Subject::Group(name, _) => format!("group {}", escape::name(name)),
+        }
+    }
+
+    /// The options that name it for `apply`.
+    fn selector(&self) -> String {
+        match self {
+            Subject::Machine(vm) => vm.asked.clone(),
+            Subject::Process(..) | Subject::Group(..) => String::new(),
         }
     }
 
@@ -263,8 +267,83 @@ impl Subject {
     fn threads(&self) -> Vec<(TaskId, Role)> {
         match self {
             Subject::Machine(vm) => vm.found.tasks(),
-            Subject::Processes(_, threads) => threads.clone(),
+            Subject::Process(_, threads) | Subject::Group(_, threads) => threads.clone(),
         }
+    }
+}
+
+/// All that is observed at the same time.
+struct Observed(Vec<Subject>);
+
+impl Observed {
+    fn find(
+        host: &LiveHost,
+        instrument: Instrument,
+        targets: &[ObservationTarget],
+    ) -> Result<Self, Failure> {
+        let mut subjects = Vec::new();
+        for target in targets {
+            match target {
+                ObservationTarget::Machine(by) => {
+                    subjects.push(Subject::Machine(Box::new(Vm::find(host, by)?)));
+                }
+                ObservationTarget::AllMachines => {
+                    let all = Vm::find_all(host)?.into_iter();
+                    subjects.extend(all.map(|vm| Subject::Machine(Box::new(vm))));
+                }
+                ObservationTarget::Process(pid) => {
+                    subjects.push(Subject::Process(*pid, threads_of(host, *pid)?));
+                }
+                ObservationTarget::Group(name) => {
+                    subjects.push(Subject::Group(name.clone(), threads_of_group(host, name)?));
+                }
+            }
+        }
+        if subjects.is_empty() {
+            return Err(Failure::new(Exit::Vm, "no virtual machine runs on this host"));
+        }
+        let machines =
+            subjects.iter().filter(|subject| matches!(subject, Subject::Machine(_))).count();
+        if instrument != Instrument::Gaps && machines > 0 && subjects.len() > 1 {
+            let text = format!("{} observes one machine at a time", instrument.name());
+            return Err(Failure::new(Exit::Input, text)
+                .with_hint("name one, or use `pinfold measure gaps`, which takes several"));
+        }
+        Ok(Self(subjects))
+    }
+
+    /// Description of all.
+    fn name(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(Subject::description).collect();
+        names.join(", ")
+    }
+
+    /// The threads of all.
+    fn threads(&self) -> Vec<(TaskId, Role)> {
+        self.0.iter().flat_map(Subject::threads).collect()
+    }
+
+    /// True for the process of one of its machines.
+    fn has(&self, pid: Tid) -> bool {
+        self.0.iter().any(|subject| match subject {
+            Subject::Machine(vm) => vm.found.pid == pid,
+            Subject::Process(own, _) => *own == pid.0,
+            Subject::Group(..) => false,
+        })
+    }
+
+    /// The same for the observation of gaps.
+    fn gap_subjects(&self) -> Vec<gaps::Subject> {
+        self.0.iter().map(|subject| self.gap_subject(subject)).collect()
+    }
+
+    /// Machines with the same name are distinguished by their options.
+    fn gap_subject(&self, subject: &Subject) -> gaps::Subject {
+        let name = subject.name();
+        let is_unique = self.0.iter().filter(|other| other.name() == name).count() == 1;
+        let name = if is_unique { name } else { subject.description() };
+        let name = SubjectName { name, selector: subject.selector() };
+        gaps::Subject { name, threads: subject.threads() }
     }
 }
 
@@ -272,54 +351,69 @@ impl Instrument {
     fn observe_subject(
         self,
         host: &LiveHost,
-        subject: Subject,
+        mut subject: Observed,
         request: &ObserveRequest<'_>,
     ) -> Result<ObservationResult, Failure> {
         let (threads, duration_ns) = (subject.threads(), request.duration_ns);
-        match (self, subject) {
-            (Instrument::Sched, subject) => {
+        match self {
+            Instrument::Sched => {
                 let mut found = sched(host, &threads, duration_ns)?;
-                let machines = other_machines(host, &subject);
+                let mut machines = machines(host);
+                machines.retain(|pid, _| !subject.has(*pid));
                 found.name_machines(&|tid| {
                     let text = host.read_text(&paths::process_status(tid)).ok()?;
                     machines.get(&proc_status::parse(&text).ok()?.tgid).cloned()
                 });
                 Ok(ObservationResult::Sched(found))
             }
-            (Instrument::Gaps, subject) => gaps(host, &subject, request)
+            Instrument::Gaps => gaps(host, &subject, request)
                 .map(|report| ObservationResult::Gaps(Box::new(report))),
-            (Instrument::Counters, _) => {
-                count_events(host, &threads, request.quantities, duration_ns)
-                    .map(ObservationResult::Counters)
-            }
-            (Instrument::Locks, _) => observe_locks(host, &threads, request.sites, duration_ns)
+            Instrument::Counters => count_events(host, &threads, request.quantities, duration_ns)
+                .map(ObservationResult::Counters),
+            Instrument::Locks => observe_locks(host, &threads, request.sites, duration_ns)
                 .map(ObservationResult::Locks),
-            (Instrument::Exits, Subject::Machine(vm)) => {
-                let answer = exits::of_machine(host, *vm, request.exits)?;
-                Ok(ObservationResult::Exits(Box::new(answer)))
-            }
-            (Instrument::Exits, Subject::Processes(..)) => {
-                Err(Failure::new(Exit::Input, "only virtual machines have exits"))
-            }
+            Instrument::Exits => match subject.0.pop() {
+                Some(Subject::Machine(vm)) => {
+                    let answer = exits::of_machine(host, *vm, request.exits)?;
+                    Ok(ObservationResult::Exits(Box::new(answer)))
+                }
+                Some(Subject::Process(..) | Subject::Group(..)) | None => {
+                    Err(Failure::new(Exit::Input, "only virtual machines have exits"))
+                }
+            },
         }
     }
 }
 
-/// The threads of processes.
-fn threads_of(host: &LiveHost, pids: &[u32]) -> Result<Vec<(TaskId, Role)>, Failure> {
-    let mut threads = Vec::new();
-    for pid in pids {
-        let names = host.list(&paths::task_dir(Tid(*pid))).map_err(|error| {
-            if error.is_gone() {
-                Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
-            } else {
-                Failure::from(error)
-            }
-        })?;
-        for tid in names.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-            let stat = proc_stat::read(host, tid)?;
-            threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
+/// The threads of a process.
+fn threads_of(host: &LiveHost, pid: u32) -> Result<Vec<(TaskId, Role)>, Failure> {
+    let names = host.list(&paths::task_dir(Tid(pid))).map_err(|error| {
+        if error.is_gone() {
+            Failure::new(Exit::Input, format!("--process {pid}: there is no such process"))
+        } else {
+            Failure::from(error)
         }
+    })?;
+    let tids: Vec<Tid> = names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect();
+    tasks_of(host, &tids)
+}
+
+/// The threads of a cgroup, and of those below it.
+fn threads_of_group(host: &LiveHost, name: &str) -> Result<Vec<(TaskId, Role)>, Failure> {
+    let directory = cgroup_tree::find(host, name)?;
+    let threads = tasks_of(host, &cgroup_tree::tids(host, &directory))?;
+    if threads.is_empty() {
+        return Err(Failure::new(Exit::Input, format!("--group {directory}: it has no tasks"))
+            .with_hint("start its program first"));
+    }
+    Ok(threads)
+}
+
+fn tasks_of(host: &LiveHost, tids: &[Tid]) -> Result<Vec<(TaskId, Role)>, Failure> {
+    let mut threads = Vec::new();
+    for tid in tids {
+        let stat = proc_stat::read(host, *tid)?;
+        threads.extend(stat.map(|stat| (stat.task(), Role::Task)));
     }
     Ok(threads)
 }
@@ -403,11 +497,11 @@ pub fn gap_bound(text: Option<&str>) -> Result<u64, Failure> {
 /// [`Failure`] if they cannot be observed.
 fn gaps(
     host: &LiveHost,
-    subject: &Subject,
+    subject: &Observed,
     request: &ObserveRequest<'_>,
 ) -> Result<GapReport, Failure> {
     let threads = subject.threads();
-    let started = gaps::start(host, &SystemClock, &threads, request.over_ns);
+    let started = gaps::start(host, &SystemClock, &subject.gap_subjects(), request.over_ns);
     let mut watching = started.map_err(|error| match error {
         gaps::GapsError::Watch(error) => watch_failure(error),
         gaps::GapsError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
@@ -416,20 +510,16 @@ fn gaps(
     watch_by(host, &threads, request.duration_ns, GapWatch::POLL_NS, &mut || {
         watching.poll(host, &SystemClock);
     })?;
-    let mut report = watching.stop(host, &SystemClock, other_machines(host, subject))?;
+    let mut report = watching.stop(host, &SystemClock, machines(host))?;
     report.summary.subject = subject.name();
     report.summary.cpus = host.read_text(&paths::cpu_online())?.trim().to_owned();
-    if let Subject::Machine(vm) = subject {
-        report.summary.selector = vm.asked.clone();
-    }
     Ok(report)
 }
 
-/// The names of the machines of this host by process, without those of the subject.
-fn other_machines(host: &LiveHost, subject: &Subject) -> BTreeMap<Tid, String> {
+/// The names of the machines of this host by process.
+fn machines(host: &LiveHost) -> BTreeMap<Tid, String> {
     let running = hypervisors::list_vm_processes(host).unwrap_or_default().into_iter();
-    let others = running.filter(|machine| !subject.has(machine.pid));
-    others
+    running
         .map(|machine| {
             let name = machine.plain_name().map(str::to_owned);
             (machine.pid, name.unwrap_or_else(|| format!("of process {}", machine.pid)))

@@ -169,7 +169,8 @@ fn observe_once(
     over_ns: u64,
 ) -> Result<GapReport, GapsError> {
     let tasks: Vec<_> = threads.iter().map(|one| (one.task, one.role.clone())).collect();
-    let mut watch = gaps::start(host, &SystemClock, &tasks, over_ns)?;
+    let all = [gaps::Subject::of_threads(tasks)];
+    let mut watch = gaps::start(host, &SystemClock, &all, over_ns)?;
     let end = SystemClock.now_ns().saturating_add(WINDOW_NS);
     while SystemClock.now_ns() < end {
         SystemClock.sleep_ns(GapWatch::POLL_NS);
@@ -234,6 +235,7 @@ mod tests {
     fn gaps_are_summed_by_role_and_cause() {
         let threads = [thread(7, Role::Vcpu(0), "a"), thread(8, Role::Emulator, "b")];
         let short = ThreadGaps {
+            subject: String::new(),
             tid: 7,
             role: "vcpu(0)".to_owned(),
             has_ended: false,
@@ -242,6 +244,7 @@ mod tests {
             histogram: [vec![0; 13], vec![3]].concat(),
         };
         let gap = Gap {
+            subject: String::new(),
             tid: 7,
             role: "vcpu(0)".to_owned(),
             at_ns: 0,

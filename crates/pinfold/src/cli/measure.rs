@@ -1,10 +1,12 @@
 //! Arguments of `pinfold measure` and `pinfold compare`.
 
 use clap::{Args, Parser};
-use pinfold_run::measure::ProbeOptions;
+use pinfold_model::Tid;
+use pinfold_run::measure::{ObservationTarget, ProbeOptions};
+use pinfold_vm::VmSelector;
 
-use super::VmArgs;
 use super::exits::ExitObservationArgs;
+use super::sockets::ManySockets;
 
 /// Where and how a probe runs; shared by `measure` and the probe of `compare`.
 #[derive(Clone, Debug, Args)]
@@ -72,12 +74,9 @@ pub struct MeasureArgs {
     /// Run in a guest: `demo`, or the socket of a guest that runs `pinload agent`
     #[arg(long, value_name = "demo|SOCKET", conflicts_with = "node")]
     pub guest: Option<String>,
-    /// The machine that sched, counters, locks, exits and gaps observe from outside
+    /// What sched, counters, locks, exits and gaps observe from outside.
     #[command(flatten)]
-    pub machine: VmArgs,
-    /// Observe this process with its threads instead (not exits); may be repeated
-    #[arg(long = "process", value_name = "PID", conflicts_with = "VmArgs")]
-    pub processes: Vec<u32>,
+    pub observed: ObservedArgs,
     /// Count only these (counters), such as cycles,instructions; a PMU counts a few at a time
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub quantities: Vec<String>,
@@ -91,7 +90,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<String>,
     /// Show the gaps of this file of --record (gaps)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["VmArgs", "processes", "record", "over", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ObservedArgs", "record", "over", "save"])]
     pub from: Option<String>,
     /// How exits are observed.
     #[command(flatten)]
@@ -111,6 +110,46 @@ pub struct MeasureArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is observed from outside; gaps takes several, the others one machine.
+#[derive(Debug, Args)]
+pub struct ObservedArgs {
+    /// The control sockets of machines.
+    #[command(flatten)]
+    pub sockets: ManySockets,
+    /// Observe a libvirt domain, by name, UUID or ID; may be repeated (gaps)
+    #[arg(long, value_name = "DOMAIN")]
+    pub libvirt: Vec<String>,
+    /// Observe a QEMU process by its PID (roles are read from thread names); may be repeated (gaps)
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Observe all running machines of this host (gaps)
+    #[arg(long)]
+    pub all: bool,
+    /// Observe this process with its threads (not exits); may be repeated
+    #[arg(long = "process", value_name = "PID")]
+    pub processes: Vec<u32>,
+    /// Observe the tasks of this cgroup, by its path or as a systemd unit (not exits); may be
+    /// repeated
+    #[arg(long = "group", value_name = "CGROUP|UNIT")]
+    pub groups: Vec<String>,
+}
+
+impl ObservedArgs {
+    /// All that is to be observed.
+    pub fn targets(&self) -> Vec<ObservationTarget> {
+        let sockets = self.sockets.0.iter();
+        sockets
+            .map(|(hypervisor, path)| VmSelector::Socket(*hypervisor, path.clone()))
+            .chain(self.libvirt.iter().cloned().map(VmSelector::Libvirt))
+            .chain(self.pid.iter().map(|pid| VmSelector::Pid(Tid(*pid))))
+            .map(ObservationTarget::Machine)
+            .chain(self.all.then_some(ObservationTarget::AllMachines))
+            .chain(self.processes.iter().copied().map(ObservationTarget::Process))
+            .chain(self.groups.iter().cloned().map(ObservationTarget::Group))
+            .collect()
+    }
 }
 
 impl MeasureArgs {

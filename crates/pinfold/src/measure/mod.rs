@@ -39,8 +39,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         return observe::measure(instrument, arguments);
     }
     let probe = find(name)?;
-    let named = arguments.machine.selector().is_some();
-    if named || !arguments.processes.is_empty() || arguments.observes() {
+    if !arguments.observed.targets().is_empty() || arguments.observes() {
         return Err(Failure::new(
             Exit::Input,
             format!("{name} cannot observe threads of other processes"),

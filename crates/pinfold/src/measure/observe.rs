@@ -13,8 +13,7 @@ use pinfold_model::command::Command;
 use pinfold_model::escape;
 use pinfold_probe::gaps::record;
 use pinfold_run::measure::{
-    Instrument, ObservationResult, ObservationTarget, ObserveRequest, Setup, gap_bound, observe,
-    quantities,
+    Instrument, ObservationResult, ObserveRequest, Setup, gap_bound, observe, quantities,
 };
 use pinfold_run::{Exit, Failure};
 use pinfold_study::measured::{Measurement, to_json};
@@ -40,13 +39,12 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     }
     let duration = std::time::Duration::from_secs_f64(seconds);
     let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-    let subject = if arguments.processes.is_empty() {
-        ObservationTarget::Machine(common::vm(&arguments.machine)?)
-    } else {
-        ObservationTarget::Processes(arguments.processes.clone())
-    };
+    let targets = arguments.observed.targets();
+    if targets.is_empty() {
+        return Err(common::no_machine());
+    }
     let request = ObserveRequest {
-        subject: &subject,
+        targets: &targets,
         quantities: &quantities,
         sites: arguments.sites,
         exits: &exits::observation_settings(&arguments.exits, duration_ns)?,
@@ -186,8 +184,13 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.from.is_some(), "--from"),
     ];
     let name = instrument.name();
-    if instrument == Instrument::Exits && !arguments.processes.is_empty() {
-        return Err(Failure::new(Exit::Input, "--process: only virtual machines have exits")
+    let observed = &arguments.observed;
+    let others = [("--process", observed.processes.len()), ("--group", observed.groups.len())];
+    if instrument == Instrument::Exits
+        && let Some((option, _)) = others.iter().find(|(_, count)| *count > 0)
+    {
+        let text = format!("{option}: only virtual machines have exits");
+        return Err(Failure::new(Exit::Input, text)
             .with_hint("name a machine with --qmp, --libvirt or --pid"));
     }
     let refused = |one: &&(bool, &str)| one.0 && !own.contains(&one.1);
@@ -197,6 +200,8 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
             Exit::Input,
             format!("{option} has no effect on {name}, which observes threads from outside"),
         )
-        .with_hint("name a machine with --qmp, --libvirt or --pid, or processes with --process")),
+        .with_hint(
+            "name a machine with --qmp, --libvirt or --pid, or tasks with --process or --group",
+        )),
     }
 }

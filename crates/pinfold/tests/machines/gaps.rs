@@ -97,9 +97,78 @@ fn another_task_a_stop_and_a_quota_are_named() {
     };
     found(&victim.pid(), &file, &stop, &|cause| cause["kind"] == "stopped").expect("as before");
     let text = pinfold(["measure", "gaps", "--from", &file]).expect_success().stdout_text();
-    assert!(text.contains("against stopped: no known remedy"), "{text}");
+    assert!(text.contains("against stopped: nothing; a signal"), "{text}");
     quota(&host, &victim, &file);
     cut_off(&sandbox, &file);
+}
+
+/// A cgroup with one process; removed when dropped.
+struct Group {
+    path: String,
+    above: String,
+    pid: String,
+}
+
+impl Group {
+    fn new(host: &LiveHost, process: &Spinner) -> Option<Self> {
+        let mount = mountinfo::controller(host, "cpu").ok()??.mount;
+        let (above, pid) = (mount.path, process.pid());
+        let path = format!("{above}/pinfold-test-group-{pid}");
+        let script = format!("mkdir {path} && echo {pid} > {path}/cgroup.procs");
+        let made = process::capture("sh", ["-ec", &script], TIMEOUT_NS).expect("sh");
+        made.status.success().then_some(Self { path, above, pid })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Self { path, above, pid } = self;
+        run("sh", &["-ec", &format!("echo {pid} > {above}/cgroup.procs; rmdir {path}")]);
+    }
+}
+
+#[test]
+fn several_processes_and_a_group_are_told_apart() {
+    if !is_root() {
+        return skip("gaps need BPF, and this is not root");
+    }
+    let host = LiveHost::new().expect("this host");
+    let cpu = host.affinity(Tid(0)).expect("a mask").first().expect("a CPU").to_string();
+    let sandbox = Sandbox::with_cache();
+    let file = sandbox.path("several.jsonl");
+    let [one, other, grouped] = [(); 3].map(|()| Spinner::new(&cpu));
+    let Some(group) = Group::new(&host, &grouped) else {
+        return skip("no group can be made");
+    };
+    let (first, second) = (one.pid(), other.pid());
+    let mut words = vec!["measure", "gaps", "--process", &first, "--process", &second];
+    words.extend(["--group", &group.path, "--seconds", "1", "--over", "1ms", "--json"]);
+    words.extend(["--record", &file]);
+    let output = sandbox.run(&words);
+    if output.status.code() == Some(3) {
+        return skip(output.stderr_text());
+    }
+    let reported = output.expect_success().json();
+    let found = &reported["found"][0];
+    let names: Vec<_> = [&first, &second].map(|pid| format!("process {pid}")).into();
+    let names = [names, vec![format!("group {}", group.path)]].concat();
+    let subjects = found["summary"]["subjects"].as_array().expect("subjects");
+    let listed: Vec<&str> = subjects.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(listed, names);
+    let gaps = found["gaps"].as_array().expect("gaps");
+    for (pid, name) in [&first, &second, &group.pid].into_iter().zip(&names) {
+        let own: Vec<_> =
+            gaps.iter().filter(|gap| gap["tid"].as_u64() == pid.parse().ok()).collect();
+        assert!(!own.is_empty(), "{name} shared its CPU with two others: {reported}");
+        assert!(own.iter().all(|gap| gap["subject"] == name.as_str()), "{own:?}");
+    }
+    let text = pinfold(["measure", "gaps", "--from", &file]).expect_success().stdout_text();
+    for part in [" in ", "cause of its longest", &names[0], &names[1]] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let missing = pinfold(["measure", "gaps", "--group", "/pinfold-no-such-group"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", missing.stderr_text());
+    assert!(missing.stderr_text().contains("no such cgroup"), "{}", missing.stderr_text());
 }
 
 /// In a group below one with a small quota.
