@@ -20,8 +20,8 @@ impl Folder {
     }
 
     fn tune(&self, more: &[&str]) -> Child {
-        // The budget is long so that a slow machine is not refused; the test ends it early.
-        let words = ["tune", "--demo", "--budget", "2h", "--strategies", "none,compact"];
+        // Long enough for a slow machine; a longer one makes each measurement longer.
+        let words = ["tune", "--demo", "--budget", "15m", "--strategies", "none,compact"];
         let files = ["--store", &self.store, "--report", &self.sandbox.path("r")];
         self.sandbox.start(&[&words[..], &files, more].concat())
     }
