@@ -59,11 +59,35 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
 
 /// The checks that compile something, in addition to the tests.
 fn checks(root: &Path, counts: &mut Counts, broken: &mut Vec<String>) {
-    let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    note("lints", run(root, "cargo", &lints), counts, broken);
+    let lints = ["check", "--workspace", "--all-targets", "--quiet"];
+    note("lints", with_clippy(root, &lints), counts, broken);
     let folder = ["--manifest-path", "xtask/Cargo.toml", "--target-dir", "target/xtask"];
     let words = [&["test", "--quiet"], &folder[..]].concat();
     note("xtask", run(root, "cargo", &words), counts, broken);
+}
+
+/// The documentation of all packages.
+fn docs(root: &Path) -> Result<(), String> {
+    with_clippy(root, &["doc", "--workspace", "--no-deps", "--quiet"])
+}
+
+/// Runs cargo with Clippy as the compiler of the workspace, as `cargo clippy -- -D warnings` does.
+/// Lints and documentation read each crate once for both.
+fn with_clippy(root: &Path, words: &[&str]) -> Result<(), String> {
+    println!("$ cargo {} (with clippy-driver)", words.join(" "));
+    let status = Command::new("cargo")
+        .args(words)
+        .env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver")
+        .env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__")
+        .env("RUSTDOCFLAGS", "-D warnings")
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("cannot run cargo: {}", error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(format!("`cargo {}` with clippy-driver failed ({})", words.join(" "), status))
+    }
 }
 
 /// Counts a check.
@@ -85,11 +109,6 @@ pub fn golden(root: &Path) -> Result<(), String> {
     let mut words = vec!["test", "--quiet"];
     words.extend(crates.iter().map(String::as_str));
     run(root, "cargo", &words)
-}
-
-fn docs(root: &Path) -> Result<(), String> {
-    std::env::set_var("RUSTDOCFLAGS", "-D warnings");
-    run(root, "cargo", &["doc", "--workspace", "--no-deps", "--quiet"])
 }
 
 /// Test programs of the lanes beside the first, by name: each starts its own daemons or machines,
