@@ -21,6 +21,8 @@ pub enum Purpose {
     Bench,
     /// Compiling BPF programs.
     Bpf,
+    /// Compiling Pinfold and its tests.
+    Build,
     /// Building and running the demo.
     Demo,
     /// Making and checking packages of Pinfold.
@@ -39,6 +41,7 @@ impl Purpose {
     /// The packages, each once.
     fn packages(&self) -> Vec<&'static Package> {
         let more: &[&[Package]] = match self {
+            Purpose::Build => return BUILD.iter().collect(),
             Purpose::Demo => &[],
             Purpose::Bpf => &[BPF],
             Purpose::Fuzz => &[FUZZ],

@@ -16,6 +16,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use crate::dist;
 use crate::packages::{ensure, Purpose};
@@ -35,8 +36,9 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
         ["--quick"] => true,
         _ => return Err(format!("test takes --quick and nothing else, not {:?}", words.join(" "))),
     };
+    let began = Instant::now();
     if !is_quick {
-        ensure(&Purpose::Test);
+        ensure(&Purpose::Build);
     }
     if !root.join("target/debug/incremental").exists() {
         // A clone in which nothing was changed and compiled: what the compiler would keep for the
@@ -54,6 +56,7 @@ pub fn test(root: &Path, words: &[String]) -> Result<(), String> {
     } else {
         all_tests(root, &mut counts, &mut broken)?
     }
+    println!("It took {} s", began.elapsed().as_secs());
     counts.finish(&broken)
 }
 
@@ -118,9 +121,13 @@ const LANES: [&[&str]; 2] = [&["lab"], &["slurm", "vm", "waiting"]];
 /// Builds all tests and runs them in three lanes; beside the two that wait first the checks that
 /// compile and the documentation tests.
 fn all_tests(root: &Path, counts: &mut Counts, broken: &mut Vec<String>) -> Result<(), String> {
-    // Build errors are reported by the lanes.
-    if run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]).is_err() {
+    // What the tests need is installed while they are compiled.
+    let packages = thread::spawn(|| ensure(&Purpose::Test));
+    let build = run(root, "cargo", &["test", "--workspace", "--no-run", "--quiet"]);
+    packages.join().map_err(|_| "the installation of packages panicked".to_string())?;
+    if let Err(why) = build {
         counts.failed += 1;
+        broken.push(why);
         return Ok(());
     }
     let mut first = test_files(root)?;
