@@ -107,16 +107,16 @@ pub(crate) fn apply_change(
 ) -> Result<ChangeOutcome, HostError> {
     match change {
         Change::WriteFile { path, value } if resctrl::is_inside(path) => {
-            resctrl::take(host, path, value)
+            resctrl::apply(host, path, value)
         }
-        Change::WriteFile { path, value } => kernel_file::take(host, path, value),
+        Change::WriteFile { path, value } => kernel_file::apply(host, path, value),
         Change::MakeGroup { path } if resctrl::is_inside(path) => resctrl::make(host, path),
-        Change::MakeGroup { path } => group::take(host, path),
-        Change::MoveTasks { group, file, tasks } => cgroup_procs::take(host, group, file, tasks),
-        Change::SetAffinity { task, mask } => affinity::take(host, seen, *task, mask),
-        Change::SetPolicy { task, policy } => policy::take(host, seen, *task, *policy),
-        Change::WriteSetting { setting, value, .. } => setting::take(host, setting, value),
-        Change::MovePages { task, from, to } => pages::take(host, seen, *task, from, to),
+        Change::MakeGroup { path } => group::apply(host, path),
+        Change::MoveTasks { group, file, tasks } => cgroup_procs::apply(host, group, file, tasks),
+        Change::SetAffinity { task, mask } => affinity::apply(host, seen, *task, mask),
+        Change::SetPolicy { task, policy } => policy::apply(host, seen, *task, *policy),
+        Change::WriteSetting { setting, value, .. } => setting::apply(host, setting, value),
+        Change::MovePages { task, from, to } => pages::apply(host, seen, *task, from, to),
         // The component that does the work signals the processes; the step only records what to
         // undo.
         Change::SignalProcesses { .. } => Ok(ChangeOutcome::Done(Vec::new())),

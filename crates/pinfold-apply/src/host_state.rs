@@ -35,12 +35,12 @@ pub(crate) struct HostState<'h> {
     pub(crate) placed: BTreeSet<Tid>,
     host: &'h dyn Host,
     hierarchy: &'h Hierarchy<'h>,
-    known: Known,
+    cache: Cache,
 }
 
 /// The answers so far. A missing file, thread or group is an answer too: `None`.
 #[derive(Default)]
-struct Known {
+struct Cache {
     files: Answers<String, Option<Vec<u8>>>,
     directories: Answers<String, Vec<String>>,
     paths: Answers<String, bool>,
@@ -93,10 +93,10 @@ impl<'h> HostState<'h> {
         target: &Target,
     ) -> Result<Self, ApplyError> {
         let pid = target.pid;
-        let known = Known::default();
+        let cache = Cache::default();
         let vm = TaskId { tid: pid, start_time: 0 };
         let placed = BTreeSet::new();
-        let mut state = Self { vm, listed: Vec::new(), placed, host, hierarchy, known };
+        let mut state = Self { vm, listed: Vec::new(), placed, host, hierarchy, cache };
         state.vm = state.stat(pid)?.ok_or(ApplyError::VmGone { pid })?.task();
         state.listed = match target.confirmed_threads(host) {
             Some(threads) => threads,
@@ -122,21 +122,21 @@ impl<'h> HostState<'h> {
     /// # Errors
     /// [`HostError`] if a thread cannot be read.
     pub(crate) fn without(mut self, placement: &Record) -> Result<Self, HostError> {
-        let known = Known::default();
+        let cache = Cache::default();
         for (index, step) in placement.steps() {
             if placement.is_dropped(index) {
                 continue;
             }
             match &step.undo {
-                Undo::WriteFile { path, original } => known.files.set(path, Some(original.clone())),
+                Undo::WriteFile { path, original } => cache.files.set(path, Some(original.clone())),
                 Undo::WriteSetting { setting, original, .. } => {
-                    known.settings.set(setting.as_ref(), Some(original.clone()));
+                    cache.settings.set(setting.as_ref(), Some(original.clone()));
                 }
                 Undo::SetAffinity { task, original } if self.is_alive(*task)? => {
-                    known.masks.set(&task.tid, Some(original.clone()));
+                    cache.masks.set(&task.tid, Some(original.clone()));
                 }
                 Undo::SetPolicy { task, original } if self.is_alive(*task)? => {
-                    known.policies.set(&task.tid, Some(*original));
+                    cache.policies.set(&task.tid, Some(*original));
                 }
                 Undo::SetAffinity { .. }
                 | Undo::SetPolicy { .. }
@@ -146,7 +146,7 @@ impl<'h> HostState<'h> {
                 | Undo::ContinueProcesses { .. } => {}
             }
         }
-        self.known = known;
+        self.cache = cache;
         Ok(self)
     }
 
@@ -181,7 +181,7 @@ impl<'h> HostState<'h> {
 impl HostState<'_> {
     /// The content of a file.
     pub(crate) fn file(&self, path: &str) -> Result<Option<Vec<u8>>, HostError> {
-        self.known.files.get_or_read(path, || Files::file(self.host, path))
+        self.cache.files.get_or_read(path, || Files::file(self.host, path))
     }
 
     /// The content of a file as text.
@@ -211,13 +211,13 @@ impl HostState<'_> {
 
     /// The names in a directory; empty if it does not exist.
     pub(crate) fn names(&self, path: &str) -> Result<Vec<String>, HostError> {
-        self.known.directories.get_or_read(path, || self.host.names(path))
+        self.cache.directories.get_or_read(path, || self.host.names(path))
     }
 
     /// True if a file or directory exists.
     pub(crate) fn exists(&self, path: &str) -> bool {
         let Ok(exists) = self
-            .known
+            .cache
             .paths
             .get_or_read(path, || Ok::<_, Infallible>(Host::exists(self.host, path)));
         exists
@@ -248,7 +248,7 @@ impl HostState<'_> {
 
     /// The mask of a thread.
     pub(crate) fn mask(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
-        self.known.masks.get_or_read(&tid, || tasks::ignore_gone(self.host.affinity(tid)))
+        self.cache.masks.get_or_read(&tid, || tasks::ignore_gone(self.host.affinity(tid)))
     }
 
     /// The mask that undo restores. That of a thread that may run on its whole cpuset is all CPUs:
@@ -277,7 +277,7 @@ impl HostState<'_> {
 
     /// The policy of a thread.
     pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
-        self.known.policies.get_or_read(&tid, || tasks::ignore_gone(self.host.policy(tid)))
+        self.cache.policies.get_or_read(&tid, || tasks::ignore_gone(self.host.policy(tid)))
     }
 
     /// The threads of a process in ascending order; empty if it has ended.
@@ -331,7 +331,7 @@ impl HostState<'_> {
 impl HostState<'_> {
     /// The value, if the object exists, or `None` for an object that has no such value.
     pub(crate) fn setting(&self, setting: &Setting) -> Result<Option<Option<String>>, HostError> {
-        self.known.settings.get_or_read(setting, || tasks::ignore_gone(self.host.setting(setting)))
+        self.cache.settings.get_or_read(setting, || tasks::ignore_gone(self.host.setting(setting)))
     }
 
     /// The files in which the managing program stores the setting.

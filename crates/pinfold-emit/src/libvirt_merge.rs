@@ -64,7 +64,7 @@ pub fn merge_libvirt_domain(
     let document = parse(xml)?;
     let root = document.root_element();
     let count = vnode.vcpus().count();
-    let leaves_reserve = domain.has_reserve() && domain.existing.len() == count;
+    let leaves_reserve = domain.has_reserve() && domain.enabled_vcpus.len() == count;
     let renumbered = leaves_reserve.then(|| with_numbers_of(&domain, vnode));
     let vnode = renumbered.as_ref().unwrap_or(vnode);
     if count == 0 {
@@ -416,7 +416,7 @@ fn is_mark(node: &Node<'_, '_>) -> bool {
 
 /// The vnode with the numbers of the file's existing vCPUs; plans number them without gaps.
 fn with_numbers_of(domain: &Domain, vnode: &VnodePlan) -> VnodePlan {
-    let numbers: Vec<u32> = domain.existing.iter().map(|vcpu| vcpu.0).collect();
+    let numbers: Vec<u32> = domain.enabled_vcpus.iter().map(|vcpu| vcpu.0).collect();
     let mut vnode = vnode.clone();
     for thread in &mut vnode.threads {
         let number = thread.role.vcpu().and_then(|index| numbers.get(index as usize));

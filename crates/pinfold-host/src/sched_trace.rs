@@ -400,7 +400,7 @@ fn account(raw: &WaitAccount, places: &BTreeMap<u32, usize>) -> SchedAccount {
         slices.sort_by_key(|slice| slice.until_ns);
         WorstWait {
             wait_ns: raw.max_ns,
-            until_ns: raw.worst_until_ns,
+            until_ns: raw.max_wait_end_ns,
             arrived_ns: raw.worst_arrived_ns,
             pu: PuId(raw.worst_pu),
             moves: raw.worst_moves,

@@ -202,7 +202,7 @@ pub struct Domain {
     pub vcpus: Located<u32>,
     /// The vCPUs that exist when it starts (`current='4'`, `<vcpu enabled='yes'>`); the others are
     /// a reserve for hotplug, without threads.
-    pub existing: CpuSet,
+    pub enabled_vcpus: CpuSet,
     /// True for `<vcpu placement='auto'>` without a `cpuset`: numad chooses the nodes at the start.
     pub is_placed_by_numad: bool,
     /// `cpuset` of `<vcpu>`: the CPUs of threads without a pin of their own.
@@ -238,7 +238,7 @@ pub struct Domain {
 impl Domain {
     /// True if some of its vCPUs are a reserve for hotplug.
     pub fn has_reserve(&self) -> bool {
-        self.existing.len() < self.vcpus.value as usize
+        self.enabled_vcpus.len() < self.vcpus.value as usize
     }
 
     /// Parses a domain file, such as `virsh dumpxml` writes.

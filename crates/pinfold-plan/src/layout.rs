@@ -159,11 +159,11 @@ impl Layout {
             };
             Pin { role: target.role(), pus, policy: domain.policy(target), place }
         };
-        let existing = domain.existing.iter().map(|vcpu| Target::Vcpu(vcpu.0));
-        let mut targets: Vec<Target> = existing.collect();
+        let enabled_vcpus = domain.enabled_vcpus.iter().map(|vcpu| Target::Vcpu(vcpu.0));
+        let mut targets: Vec<Target> = enabled_vcpus.collect();
         targets.push(Target::Emulator);
         targets.extend(domain.iothreads.iter().map(|number| Target::Iothread(*number)));
-        let reserve = CpuSet::first_n(domain.vcpus.value).difference(&domain.existing);
+        let reserve = CpuSet::first_n(domain.vcpus.value).difference(&domain.enabled_vcpus);
         let strays = domain.pins.iter().filter(|pin| {
             !targets.contains(&pin.value.0)
                 && !matches!(pin.value.0, Target::Vcpu(index) if reserve.contains(PuId(index)))
@@ -184,7 +184,7 @@ impl Layout {
             source: source.to_owned(),
             language: SourceFormat::Libvirt,
             text: None,
-            vcpus: u32::try_from(domain.existing.len()).unwrap_or(u32::MAX),
+            vcpus: u32::try_from(domain.enabled_vcpus.len()).unwrap_or(u32::MAX),
             strays: strays.collect(),
             reserve,
             is_placed_by_numad: domain.is_placed_by_numad,
@@ -194,7 +194,7 @@ impl Layout {
             cells: domain
                 .cells
                 .iter()
-                .map(|cell| cell.value.vcpus.intersection(&domain.existing))
+                .map(|cell| cell.value.vcpus.intersection(&domain.enabled_vcpus))
                 .collect(),
             memory: memory_of_domain(domain),
             bytes: domain
@@ -279,7 +279,7 @@ fn place_in_plan(text: String, index: usize) -> Place {
 
 /// The strategy of the file's mark, if the threads still have its pins.
 fn defined_by(domain: &Domain) -> Option<String> {
-    let vcpus = domain.existing.iter().map(|vcpu| Target::Vcpu(vcpu.0));
+    let vcpus = domain.enabled_vcpus.iter().map(|vcpu| Target::Vcpu(vcpu.0));
     let targets = vcpus.chain([Target::Emulator]);
     let pins: Vec<_> = targets.map(|of| domain.pin(of).map(|(pus, _)| pus)).collect();
     domain.mark.as_ref()?.holds(&pins).map(str::to_owned)
@@ -295,7 +295,7 @@ fn guest_of_domain(domain: &Domain) -> Option<GuestShape> {
     let threads = domain.shape.as_ref().map_or(1, |shape| shape.value.threads);
     let mut cores = groups(domain.vcpus.value, threads);
     for core in &mut cores {
-        core.retain(|vcpu| domain.existing.contains(PuId(*vcpu)));
+        core.retain(|vcpu| domain.enabled_vcpus.contains(PuId(*vcpu)));
     }
     cores.retain(|core| !core.is_empty());
     Some(match &domain.shape {
@@ -325,7 +325,7 @@ fn memory_of_domain(domain: &Domain) -> Vec<MemoryBinding> {
     for memnode in &domain.memnodes {
         let Memnode { cell: id, nodes, mode, .. } = &memnode.value;
         let cell = domain.cells.iter().find(|cell| cell.value.id == *id);
-        let vcpus = cell.map(|cell| cell.value.vcpus.intersection(&domain.existing));
+        let vcpus = cell.map(|cell| cell.value.vcpus.intersection(&domain.enabled_vcpus));
         let vcpus = vcpus.unwrap_or_default();
         memory.push(MemoryBinding {
             cell: Some((*id, vcpus)),

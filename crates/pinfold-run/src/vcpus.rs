@@ -27,7 +27,7 @@ impl Vcpus {
 
     /// The vCPUs of a domain file that exist when its machine starts.
     pub fn from_domain(domain: &Domain) -> Self {
-        let ids = domain.existing.iter().map(|id| id.0).collect();
+        let ids = domain.enabled_vcpus.iter().map(|id| id.0).collect();
         Self { ids, most: domain.vcpus.value }
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct Tree {
     /// PUs that the source allows.
     pub allowed: CpuSet,
     /// Sets of PUs that the source describes as one core kind.
-    pub kinds: Vec<TreeKind>,
+    pub kinds: Vec<CpuKind>,
     /// Name of the processor model.
     pub cpu_model: Option<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct TreePu {
 
 /// One of hwloc's CPU kinds, with its attributes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TreeKind {
+pub(crate) struct CpuKind {
     pub pus: CpuSet,
     /// `CoreType`: `IntelCore`, `IntelAtom`, …
     pub core_type: Option<String>,
@@ -221,7 +221,7 @@ fn memory_bytes(node: &TopologyObject) -> u64 {
     }
 }
 
-fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, HwlocError> {
+fn kinds(raw: &Raw) -> Result<Vec<CpuKind>, HwlocError> {
     let Ok(kinds) = raw.cpu_kinds() else {
         return Ok(Vec::new());
     };
@@ -232,7 +232,7 @@ fn kinds(raw: &Raw) -> Result<Vec<TreeKind>, HwlocError> {
                 info.map(|info| info.value().to_string_lossy().into_owned())
             };
             let number = |name: &str| info(name)?.parse::<u64>().ok().filter(|value| *value > 0);
-            Ok(TreeKind {
+            Ok(CpuKind {
                 pus: set(&kind.cpuset)?,
                 core_type: info("CoreType"),
                 capacity: number("LinuxCapacity"),

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::{CoreKind, CpuSet, PuId};
 
 use crate::facts::Facts;
-use crate::hwloc::{Key, Tree, TreeKind};
+use crate::hwloc::{CpuKind, Key, Tree};
 
 /// Minimum share of the largest capacity for a fast core, in percent. Equal cores of one machine
 /// differ by a few percent through binning. The "prime" core of a phone is 15 % above its big
@@ -52,7 +52,7 @@ pub(crate) fn classify_cpus(tree: &Tree, facts: &Facts) -> BTreeMap<PuId, CoreKi
 pub(crate) fn of_tree(
     facts: &BTreeMap<PuId, u64>,
     tree: &Tree,
-    value: impl Fn(&TreeKind) -> Option<u64>,
+    value: impl Fn(&CpuKind) -> Option<u64>,
 ) -> BTreeMap<PuId, u64> {
     if !facts.is_empty() {
         return facts.clone();
@@ -62,7 +62,7 @@ pub(crate) fn of_tree(
 }
 
 /// Converts hwloc's core type: the vendor's name, then the type's.
-fn of_type(kind: &TreeKind) -> Option<CoreKind> {
+fn of_type(kind: &CpuKind) -> Option<CoreKind> {
     let word = kind.core_type.as_deref()?.to_ascii_lowercase();
     let word =
         ["intel", "amd"].iter().find_map(|vendor| word.strip_prefix(vendor)).unwrap_or(&word);
@@ -218,11 +218,11 @@ mod tests {
     #[test]
     fn core_types_by_their_words() {
         fn check(words: [&str; 2], expected: &str) {
-            fn kind(word: &str, pus: &str) -> TreeKind {
-                TreeKind {
+            fn kind(word: &str, pus: &str) -> CpuKind {
+                CpuKind {
                     core_type: Some(word.to_owned()),
                     pus: CpuSet::parse_list(pus).unwrap(),
-                    ..TreeKind::default()
+                    ..CpuKind::default()
                 }
             }
 
@@ -249,11 +249,11 @@ mod tests {
         assert_eq!(small(&classify_cpus(&tree, &facts)), "3");
     }
 
-    fn kind(pus: &str, capacity: u64) -> TreeKind {
-        TreeKind {
+    fn kind(pus: &str, capacity: u64) -> CpuKind {
+        CpuKind {
             pus: CpuSet::parse_list(pus).unwrap(),
             capacity: Some(capacity),
-            ..TreeKind::default()
+            ..CpuKind::default()
         }
     }
 }

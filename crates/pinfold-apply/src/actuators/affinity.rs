@@ -16,7 +16,7 @@ use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
 use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::tasks::{self, LiveThreads};
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     seen: &LiveThreads,
     task: TaskId,

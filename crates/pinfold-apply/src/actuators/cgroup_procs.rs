@@ -17,7 +17,7 @@ use crate::tasks;
 /// is used.
 const MAX_ANCESTORS: usize = 64;
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     group: &str,
     file: &str,

@@ -17,7 +17,7 @@ pub(crate) const PREFIX: &str = "pinfold-";
 const TRIES: usize = 50;
 const PAUSE_NS: u64 = 4_000_000;
 
-pub(super) fn take(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, HostError> {
+pub(super) fn apply(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, HostError> {
     host.make_dir(path)?;
     Ok(ChangeOutcome::Done(Vec::new()))
 }

@@ -100,13 +100,13 @@ pub(super) fn is_applied_asynchronously(path: &str) -> bool {
     matches!(path.rsplit('/').next(), Some("scaling_min_freq" | "scaling_max_freq"))
 }
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     path: &str,
     value: &[u8],
 ) -> Result<ChangeOutcome, HostError> {
     if kind(path) == Kind::Partition {
-        return partition::take(host, path, value);
+        return partition::apply(host, path, value);
     }
     match host.write(path, value) {
         Ok(()) => Ok(ChangeOutcome::Done(Vec::new())),

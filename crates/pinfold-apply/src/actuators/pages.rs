@@ -13,7 +13,7 @@ use crate::tasks::{self, LiveThreads};
 
 const SUBJECT: &str = "memory";
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     seen: &LiveThreads,
     task: TaskId,

@@ -50,7 +50,7 @@ const PARTITION_HINTS: [(&str, &str); 9] = [
     ("Enable partition not permitted", "run it as root on the host, outside a container"),
 ];
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     path: &str,
     value: &[u8],

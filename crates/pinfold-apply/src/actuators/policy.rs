@@ -9,7 +9,7 @@ use pinfold_model::{Finding, Policy, TaskId, Tid};
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
 use crate::tasks::{self, LiveThreads};
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     seen: &LiveThreads,
     task: TaskId,

@@ -44,7 +44,7 @@ pub(super) fn make(host: &dyn HostMut, path: &str) -> Result<ChangeOutcome, Host
     }
 }
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     path: &str,
     value: &[u8],

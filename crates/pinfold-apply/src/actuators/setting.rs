@@ -17,7 +17,7 @@ use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, affinity};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
 
-pub(super) fn take(
+pub(super) fn apply(
     host: &dyn HostMut,
     setting: &Setting,
     value: &str,

@@ -71,7 +71,7 @@ pub fn parse(text: &str) -> Result<File, String> {
         let exclusivity = match target {
             Target::Vcpu(vcpu) => {
                 pinned.insert(pinfold_model::PuId(*vcpu));
-                if !domain.existing.contains(pinfold_model::PuId(*vcpu)) {
+                if !domain.enabled_vcpus.contains(pinfold_model::PuId(*vcpu)) {
                     continue;
                 }
                 floating_vcpus += u32::from(cpus.len() > 1);
@@ -82,10 +82,10 @@ pub fn parse(text: &str) -> Result<File, String> {
         pins.push(Pin { cpus: cpus.clone(), exclusivity, line: pin.place.line });
     }
     if let Some(default) = &domain.default
-        && !domain.existing.is_subset(&pinned)
+        && !domain.enabled_vcpus.is_subset(&pinned)
     {
         let cpus = default.value.clone();
-        let without_pin = domain.existing.difference(&pinned).len();
+        let without_pin = domain.enabled_vcpus.difference(&pinned).len();
         floating_vcpus += u32::try_from(without_pin).unwrap_or(u32::MAX);
         pins.push(Pin { cpus, exclusivity: Exclusivity::Shared, line: default.place.line });
     }

@@ -119,7 +119,7 @@ impl<'a, 'x> Merge<'a, 'x> {
     fn with_reserve(&self, planned: Shape) -> Shape {
         let all = self.domain.vcpus.value;
         let cores: Vec<Vec<bool>> = (0..all)
-            .map(|vcpu| self.domain.existing.contains(PuId(vcpu)))
+            .map(|vcpu| self.domain.enabled_vcpus.contains(PuId(vcpu)))
             .collect::<Vec<bool>>()
             .chunks(planned.threads.max(1) as usize)
             .map(<[bool]>::to_vec)

@@ -59,7 +59,7 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
     );
     let xml = domain(ids, 8, &cpu);
     let read = Domain::read(&xml).expect("a domain file");
-    assert_eq!(read.existing, *ids);
+    assert_eq!(read.enabled_vcpus, *ids);
     let request = Request::from_vnodes(vec![VnodeRequest::vm("m", read.request(topology))]);
     let plan = plan("auto", topology, &request).expect("a plan");
     let merged = merge_libvirt_domain(&xml, &plan, &plan.vnodes[0], topology).expect("a merge");
@@ -76,7 +76,7 @@ fn check_existing(topology: &Topology, ids: &CpuSet, threads: u32) {
             })
             .collect();
         assert_eq!(pinned, *ids, "{}", text);
-        assert_eq!(after.existing, *ids);
+        assert_eq!(after.enabled_vcpus, *ids);
         assert_eq!(after.vcpus.value, 8);
         assert_eq!(after.shape.expect("a topology").value.vcpus(), Some(8));
     }

@@ -48,7 +48,7 @@ impl<'a> PlacementOptions<'a> {
             let of_kinds = used.iter().map(|pus| self.of_kinds(pus, pins));
             (of_kinds.collect(), self.vcpus / used.len())
         } else {
-            (vec![self.near(pins)], self.vcpus)
+            (vec![self.similar_cpus_near(pins)], self.vcpus)
         };
         (1..=self.index.widest_core)
             .any(|width| parts.iter().all(|part| self.fills_cores(part, vcpus, width)))
@@ -65,7 +65,7 @@ impl<'a> PlacementOptions<'a> {
 
     /// The CPUs whose cores are of the same kinds as those of `pins`, in the smallest part of the
     /// machine that contains all pins: an L3 domain, a node, or the whole machine.
-    fn near(&self, pins: &CpuSet) -> CpuSet {
+    fn similar_cpus_near(&self, pins: &CpuSet) -> CpuSet {
         let first: CpuSet = pins.first().into_iter().collect();
         let l3s = self.index.l3s_of(&first).map(|domain| &domain.pus);
         let mut parts = l3s.chain(self.index.node_tables(&first).map(|node| &node.pus));

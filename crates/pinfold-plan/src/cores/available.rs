@@ -109,7 +109,7 @@ impl<'a> Index<'a> {
     }
 
     /// Those of the CPUs that are on one of the nodes, or on no node; all if no node is named.
-    pub(crate) fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+    pub(crate) fn cpus_on_nodes(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
         if nodes.is_empty() {
             return pus.clone();
         }
@@ -536,7 +536,7 @@ fn cores_of(topology: &Topology, pus: &CpuSet) -> CpuSet {
 fn of_helpers(index: &Index<'_>, usable: &CpuSet, request: &Request) -> CpuSet {
     request_check::pins_of_helpers(request)
         .filter(|pus| {
-            let near = index.near(usable, &index.nodes_of(pus));
+            let near = index.cpus_on_nodes(usable, &index.nodes_of(pus));
             2 * pus.len() <= near.len()
         })
         .collect()

@@ -79,14 +79,14 @@ impl AvailableCpus<'_> {
         let own: CpuSet = pins.iter().copied().collect();
         let nodes = self.nodes_of(&own);
         let rest = self.hostable.difference(&self.free).difference(taken);
-        let weak = self.near(&self.weaker_than(pins).intersection(&rest), &nodes);
+        let weak = self.cpus_on_nodes(&self.weaker_than(pins).intersection(&rest), &nodes);
         if !weak.is_empty() {
             let cores =
                 self.cores.iter().filter(|core| core.pus.iter().any(|pu| weak.contains(*pu)));
             let what = format!("of {}", self.parts.name(cores));
             return EmulatorCpus { pus: weak, what, kind: EmulatorCpusRule::Weak };
         }
-        let named = self.near(&host.pus, &nodes);
+        let named = self.cpus_on_nodes(&host.pus, &nodes);
         if host.asked && !named.is_empty() {
             return EmulatorCpus { pus: named, what: of_host(host), kind: EmulatorCpusRule::Host };
         }
@@ -122,7 +122,7 @@ impl AvailableCpus<'_> {
 
     /// Those of some CPUs that are nearest to the CPUs of vCPUs, and how near they are.
     fn nearest(&self, pus: &CpuSet, own: &CpuSet) -> (CpuSet, Reach) {
-        let near = self.near(pus, &self.nodes_of(own));
+        let near = self.cpus_on_nodes(pus, &self.nodes_of(own));
         if !near.is_empty() {
             return (near, Reach::Node);
         }
@@ -151,7 +151,7 @@ impl AvailableCpus<'_> {
         if !with_own.is_empty() {
             return (with_own, NO_ROOM);
         }
-        let near = self.near(&floating, &self.nodes_of(&own));
+        let near = self.cpus_on_nodes(&floating, &self.nodes_of(&own));
         (if near.is_empty() { floating } else { near }, NO_ROOM)
     }
 
@@ -186,8 +186,8 @@ impl AvailableCpus<'_> {
         self.index().nodes_of(pus)
     }
 
-    fn near(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
-        self.index().near(pus, nodes)
+    fn cpus_on_nodes(&self, pus: &CpuSet, nodes: &BTreeSet<NodeId>) -> CpuSet {
+        self.index().cpus_on_nodes(pus, nodes)
     }
 
     /// The CPUs of the parts that are weaker than those of the vCPUs, or of the weakest part if

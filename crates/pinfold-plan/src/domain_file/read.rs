@@ -118,14 +118,14 @@ pub(super) fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> 
         reject_duplicate(root, name)?;
     }
     let (vcpus, default) = vcpu_element(root)?;
-    let existing = existing_vcpus(root, vcpus.value)?;
+    let enabled_vcpus = enabled_vcpus(root, vcpus.value)?;
     let iothreads = iothreads(root)?;
     let mut found = Domain {
         name: text_of(child(root, "name")).unwrap_or_default(),
         kind: kind.to_owned(),
         board: board(root),
         vcpus,
-        existing,
+        enabled_vcpus,
         is_placed_by_numad: default.is_none()
             && child(root, "vcpu").and_then(|vcpu| vcpu.attribute("placement")) == Some("auto"),
         default,
@@ -231,26 +231,26 @@ fn vcpu_element(
 
 /// The vCPUs that exist at the start: those that `<vcpus>` enables; without it the first ones, as
 /// many as `current` says.
-fn existing_vcpus(root: Node<'_, '_>, count: u32) -> Result<CpuSet, DomainError> {
+fn enabled_vcpus(root: Node<'_, '_>, count: u32) -> Result<CpuSet, DomainError> {
     let current = child(root, "vcpu").and_then(|vcpu| vcpu.attribute("current"));
     let current = current.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(count);
-    let mut existing = CpuSet::first_n(current);
+    let mut enabled = CpuSet::first_n(current);
     for node in children(root, "vcpus").flat_map(|vcpus| children(vcpus, "vcpu")) {
         let id = number(node, "id")?;
         if id >= count {
             return Err(error_at(node, format!("vCPU {id} does not exist: <vcpu> has {count}")));
         }
         match node.attribute("enabled") {
-            Some("yes") => existing.insert(PuId(id)),
-            Some("no") => existing.remove(PuId(id)),
+            Some("yes") => enabled.insert(PuId(id)),
+            Some("no") => enabled.remove(PuId(id)),
             Some(_) | None => continue,
         };
     }
-    if existing.is_empty() {
+    if enabled.is_empty() {
         let at = child(root, "vcpus").unwrap_or(root);
         return Err(error_at(at, "no vCPU is enabled"));
     }
-    Ok(existing)
+    Ok(enabled)
 }
 
 /// The listed IDs, then the lowest free ones, as libvirt assigns them.

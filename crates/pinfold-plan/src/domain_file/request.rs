@@ -52,13 +52,13 @@ impl Domain {
             smt,
             nodes: bound,
             cells,
-            ..VmRequest::from_vcpus(VcpuCount::Exactly(count(&self.existing)))
+            ..VmRequest::from_vcpus(VcpuCount::Exactly(count(&self.enabled_vcpus)))
         }
     }
 
     /// Those of some vCPUs that exist, numbered without the reserve, as plans number them.
     pub fn positions(&self, vcpus: &CpuSet) -> CpuSet {
-        let numbered = self.existing.iter().zip(0_u32..);
+        let numbered = self.enabled_vcpus.iter().zip(0_u32..);
         numbered.filter(|(id, _)| vcpus.contains(*id)).map(|(_, position)| PuId(position)).collect()
     }
 

@@ -403,7 +403,7 @@ impl<'a> Occupancy<'a> {
     fn home_for(&self, place: Place) -> (CpuSet, String) {
         let host = self.housekeeping();
         let vcpus = self.vnode(place).vcpus().map(|thread| &thread.pus).collect::<CpuSet>();
-        let near = self.index.near(&host, &self.index.nodes_of(&vcpus));
+        let near = self.index.cpus_on_nodes(&host, &self.index.nodes_of(&vcpus));
         let pus = match (near.is_empty(), host.is_empty()) {
             (false, _) => near,
             (true, false) => host,

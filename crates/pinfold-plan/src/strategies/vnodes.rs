@@ -69,8 +69,9 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let wanted = wanted_cores(&builder, builder.counts(limits)?);
     let enough =
         others.len() >= wanted.iter().map(|group_request| group_request.cores).sum::<usize>();
-    let near = in_own_l3s(&others, &host, &wanted)
-        .unwrap_or_else(|| near(if enough { &others } else { all }, &host, &wanted));
+    let near = in_own_l3s(&others, &host, &wanted).unwrap_or_else(|| {
+        choose_adjacent_cores(if enough { &others } else { all }, &host, &wanted)
+    });
     let speeds = wanted.iter().map(|group_request| group_request.speed);
     let mixed = speeds.zip(near.iter().map(|cores| first_cpu_per_core(cores))).collect::<Vec<_>>();
     let mixed = shared_domains(topology, &mixed).is_some();
@@ -272,7 +273,7 @@ fn shared_l3s(index: &Index<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
 
 /// Cores for all groups such that those of a group are alike and near each other, regardless of
 /// frequency domains; the largest group chooses first.
-fn near<'g>(
+fn choose_adjacent_cores<'g>(
     candidates: &'g [AvailableCore],
     host: &HostShare,
     wanted: &[GroupCores],

@@ -60,7 +60,7 @@ fn can_ask(domain: &Domain, demand: NodeDemand) -> bool {
     let asks = domain.is_placed_by_numad
         || domain.memory.as_ref().is_some_and(|memory| memory.value.nodes.is_none());
     let mib = domain.memory_bytes.map(|bytes| bytes.div_ceil(MIB));
-    asks && domain.existing.len() == demand.vcpus as usize
+    asks && domain.enabled_vcpus.len() == demand.vcpus as usize
         && (demand.memory_bytes == 0 || mib == Some(demand.memory_bytes / MIB))
 }
 

@@ -17,7 +17,7 @@ pub enum Endpoint {
 }
 
 /// The text of a platform in its journal.
-pub fn plan_text(plan: &EmulationPlan, door: Endpoint) -> String {
+pub fn journal_json(plan: &EmulationPlan, door: Endpoint) -> String {
     let vnodes = plan.vnodes.iter().map(|vnode| {
         json!({
             "vnode": vnode.name,
@@ -48,7 +48,7 @@ pub fn describe_end(text: &str, supervisor: Tid) -> String {
     }
 }
 
-/// The CPUs of the vnodes in the text of [`plan_text`]; `None` if it cannot be read.
+/// The CPUs of the vnodes in the text of [`journal_json`]; `None` if it cannot be read.
 pub fn cpus_of(text: &str) -> Option<CpuSet> {
     let value: Value = serde_json::from_str(text).ok()?;
     let mut all = CpuSet::new();
@@ -58,7 +58,7 @@ pub fn cpus_of(text: &str) -> Option<CpuSet> {
     Some(all)
 }
 
-/// True for the text of [`plan_text`].
+/// True for the text of [`journal_json`].
 pub fn is_platform(text: &str) -> bool {
     let value: Option<Value> = serde_json::from_str(text).ok();
     value.is_some_and(|value| value.get("format").and_then(Value::as_str) == Some(FORMAT))

@@ -470,7 +470,7 @@ pub fn with_programs(
     let clock = SystemClock;
     let journals = host::journals(state, &clock)?;
     let target = Target::new(process::own_pid(), Vec::new());
-    let text = status::plan_text(plan, door);
+    let text = status::journal_json(plan, door);
     let new = NewJournal {
         vm_name: "a platform of vnodes",
         plan: &text,

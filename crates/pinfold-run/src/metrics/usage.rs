@@ -85,7 +85,7 @@ pub struct MachineUse {
 
 /// A thread at the last sample.
 #[derive(Clone, Debug)]
-struct Known {
+struct ThreadSample {
     role: Role,
     times: ThreadTimes,
 }
@@ -93,7 +93,7 @@ struct Known {
 /// Reads the times of one machine again and again.
 #[derive(Clone, Debug, Default)]
 pub struct Sampler {
-    threads: BTreeMap<Tid, Known>,
+    threads: BTreeMap<Tid, ThreadSample>,
     ended: BTreeMap<Role, ThreadTimes>,
     latest: MachineTimes,
     at: Option<u64>,
@@ -111,7 +111,7 @@ impl Sampler {
             let throttled_ns = self.throttled_ns(host, target.pid, now);
             let throttled_ns = throttled_ns.max(self.latest.throttled_ns);
             let mut roles = self.ended.clone();
-            for Known { role, times } in self.threads.values() {
+            for ThreadSample { role, times } in self.threads.values() {
                 roles.entry(role.clone()).or_default().add(*times);
             }
             let exits = kernel::exits(host, target.pid);
@@ -134,7 +134,7 @@ impl Sampler {
     }
 
     /// Takes over what was read; threads that ended, or whose ID another has now, keep their part.
-    fn count(&mut self, found: BTreeMap<Tid, Known>) {
+    fn count(&mut self, found: BTreeMap<Tid, ThreadSample>) {
         for (tid, known) in std::mem::replace(&mut self.threads, found) {
             let is_same = self.threads.get(&tid).is_some_and(|now| {
                 now.role == known.role && now.times.run_ns >= known.times.run_ns
@@ -148,7 +148,7 @@ impl Sampler {
 
 /// The threads of a machine with their times. Those that nothing reports follow the emulator, or
 /// are part of the process group.
-fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
+fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, ThreadSample> {
     let roles: BTreeMap<Tid, &Role> =
         target.threads.iter().map(|(task, role)| (task.tid, role)).collect();
     let is_group = target.threads.iter().any(|(_, role)| *role == Role::Task);
@@ -159,7 +159,7 @@ fn read_threads(host: &dyn Host, target: &Target) -> BTreeMap<Tid, Known> {
             let role = roles.get(&tid).map_or(&other, |role| *role).clone();
             let times =
                 ThreadTimes { run_ns: stat.run_ns, ready_ns: stat.delay_ns, migrations: None };
-            found.insert(tid, Known { role, times });
+            found.insert(tid, ThreadSample { role, times });
         }
     };
     let folder = paths::task_dir(target.pid);
