@@ -177,7 +177,7 @@ impl fmt::Display for Source {
 /// A busy thread that no plan counts as an owner: a moment later it may be idle, and the same
 /// command would plan something else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uncounted {
+pub struct BoundThread {
     /// Its process.
     pub process: Tid,
     /// Its name.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
-use crate::claim::{Claim, Exclusivity, Kind, Owner, Source, Uncounted};
+use crate::claim::{BoundThread, Claim, Exclusivity, Kind, Owner, Source};
 
 /// The claims on the CPUs of a host.
 ///
@@ -28,7 +28,7 @@ pub struct Claims {
     /// What could not be read or parsed.
     pub(crate) findings: Vec<Finding>,
     /// Busy threads that plans do not count as owners.
-    pub(crate) uncounted: Vec<Uncounted>,
+    pub(crate) bound_threads: Vec<BoundThread>,
     /// True if a running machine with a name of a new plan is the machine that is planned.
     pub(crate) are_names_own: bool,
 }
@@ -74,13 +74,13 @@ impl Claims {
     }
 
     /// Records the busy threads that plans do not count as owners.
-    pub fn set_uncounted(&mut self, threads: Vec<Uncounted>) {
-        self.uncounted = threads;
+    pub fn set_bound_threads(&mut self, threads: Vec<BoundThread>) {
+        self.bound_threads = threads;
     }
 
     /// The busy threads on some CPUs that plans do not count as owners.
-    pub fn uncounted_on(&self, cpus: &CpuSet) -> impl Iterator<Item = &Uncounted> {
-        self.uncounted.iter().filter(move |thread| thread.cpu.is_subset(cpus))
+    pub fn bound_threads_on(&self, cpus: &CpuSet) -> impl Iterator<Item = &BoundThread> {
+        self.bound_threads.iter().filter(move |thread| thread.cpu.is_subset(cpus))
     }
 
     /// The journals that cannot be read.

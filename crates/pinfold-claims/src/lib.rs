@@ -28,7 +28,7 @@ pub mod render;
 pub mod schema;
 
 pub use capture::{for_capture, read_captured};
-pub use claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source, Uncounted};
+pub use claim::{BoundThread, Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
 pub use claim_set::{Claims, CpuUsage};
 pub use conflicts::{Conflict, SharedCpus, USED_TWICE, with_verb};
 pub use context::Context;

@@ -59,7 +59,7 @@ impl Claims {
     pub fn without_machine(&self, host: &dyn Host, process: Tid, name: &str) -> Self {
         let group = group_of(host, process);
         let mut others = self.clone();
-        others.uncounted.retain(|thread| thread.process != process);
+        others.bound_threads.retain(|thread| thread.process != process);
         let managers: Vec<&Kind> = self
             .known
             .iter()

@@ -32,6 +32,16 @@ pub fn of_existing(live: &LiveHost, path: Option<&str>) -> Result<Claims, Failur
     read(live, host::existing_journals(state.as_ref(), &SystemClock)?.as_ref())
 }
 
+/// The same with the busy threads that are bound to one CPU, for a new plan.
+///
+/// # Errors
+/// That of [`read`].
+pub fn for_plan(live: &LiveHost, path: Option<&str>) -> Result<Claims, Failure> {
+    let mut claims = of_existing(live, path)?;
+    add_bound_threads(live, &mut claims);
+    Ok(claims)
+}
+
 /// The claims of this host, with the journals of a state directory.
 ///
 /// # Errors
@@ -59,9 +69,14 @@ pub fn read(live: &LiveHost, journals: Option<&Journals<'_>>) -> Result<Claims, 
         }
     }
     claims.read_owners(live);
-    let uncounted = busy_threads::uncounted(live, &claims);
-    claims.set_uncounted(uncounted);
     Ok(claims)
+}
+
+/// Adds the busy threads that are bound to one CPU. A plan names those on its CPUs; this reads all
+/// threads of the host, so commands that make no plan leave it out.
+pub fn add_bound_threads(live: &LiveHost, claims: &mut Claims) {
+    let threads = busy_threads::read_bound(live, claims);
+    claims.set_bound_threads(threads);
 }
 
 /// The claims of another machine: those of a capture; none of any other description.
@@ -153,4 +168,40 @@ fn add_record(claims: &mut Claims, host: &LiveHost, record: &Record) -> Result<(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::Host as _;
+    use pinfold_host::process::{Spawn, own_pid};
+    use pinfold_model::CpuSet;
+
+    use super::*;
+
+    /// All commands read the claims, `watch` again and again.
+    #[test]
+    fn busy_threads_are_read_for_a_plan_only() {
+        let live = LiveHost::new().unwrap();
+        let cpus = live.affinity(own_pid()).unwrap();
+        if cpus.len() < 2 {
+            println!("skipped: with one CPU each thread is bound to it");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().to_string_lossy().into_owned();
+        let spin = Spawn::new("sh").args(["-c", "while :; do :; done"]).die_with_parent(true);
+        let mut spin = spin.affinity(cpus.iter().take(1).collect()).start().unwrap();
+        let has_spin = |claims: &Claims| {
+            let mut threads = claims.bound_threads_on(&cpus);
+            threads.any(|thread| thread.process == spin.pid())
+        };
+        let end = SystemClock.now_ns() + 60_000_000_000;
+        while !has_spin(&for_plan(&live, Some(&state)).unwrap()) {
+            assert!(SystemClock.now_ns() < end, "the busy thread is not found");
+            SystemClock.sleep_ns(STEP_NS);
+        }
+        let claims = of_existing(&live, Some(&state)).unwrap();
+        assert_eq!(claims.bound_threads_on(&CpuSet::first_n(4096)).count(), 0);
+        spin.kill().unwrap();
+    }
 }

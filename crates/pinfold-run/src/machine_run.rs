@@ -224,8 +224,9 @@ fn boot(
     let lock = StartLock::wait(state)?;
     vm.found = threads::discover(&host, vm.found.pid, Some(&mut *vm.monitor))?;
     let name = command.spec().name.unwrap_or_default();
-    let claims = claims::of_state(&host, state)?.without_machine(&host, vm.found.pid, &name);
-    Ok(Some((lock, claims)))
+    let mut claims = claims::of_state(&host, state)?;
+    claims::add_bound_threads(&host, &mut claims);
+    Ok(Some((lock, claims.without_machine(&host, vm.found.pid, &name))))
 }
 
 fn wait_for_guest(

@@ -180,8 +180,8 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     plan.findings.extend(claims.planned_again(&names));
     plan.findings.extend(avoided);
     plan.findings.extend(conflicts);
-    let uncounted = uncounted_text(claims, plan);
-    plan.findings.extend(uncounted);
+    let bound_threads = bound_threads_text(claims, plan);
+    plan.findings.extend(bound_threads);
     for id in claims.unreadable() {
         let text = format!(
             "the journal {id} cannot be read, so this plan may use the CPUs of its placement"
@@ -194,11 +194,11 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
 }
 
 /// The note about busy threads on CPUs that the plan gives to one thread each; `None` without any.
-fn uncounted_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
+fn bound_threads_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
     let work = plan.threads().filter(|(_, one)| one.role.runs_work() && one.pus.len() == 1);
     let mut alone = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
     alone.add(&plan.exclusive);
-    let busy: Vec<_> = claims.uncounted_on(&alone).collect();
+    let busy: Vec<_> = claims.bound_threads_on(&alone).collect();
     let first = busy.first()?;
     let cpus = busy.iter().map(|thread| &thread.cpu).collect::<CpuSet>();
     let others = match busy.len() - 1 {

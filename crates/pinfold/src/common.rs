@@ -90,7 +90,7 @@ pub fn claims(
     host: &LiveHost,
     state: Option<&str>,
 ) -> Result<Claims, Failure> {
-    if arguments.ignore_claims { Ok(Claims::default()) } else { claims::of_existing(host, state) }
+    if arguments.ignore_claims { Ok(Claims::default()) } else { claims::for_plan(host, state) }
 }
 
 /// The command line as it was typed, with quotes where needed.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pinfold_host::{Host, paths, proc_stat, process, schedstat, uptime};
 use pinfold_model::{CpuSet, Tid};
 
-use crate::claim::{Exclusivity, Kind, Owner, OwnerCategory, Source, Uncounted};
+use crate::claim::{BoundThread, Exclusivity, Kind, Owner, OwnerCategory, Source};
 use crate::claim_set::Claims;
 use crate::context::Context;
 
@@ -27,12 +27,12 @@ pub fn read(_: &Context<'_>, _: &mut Claims) {}
 /// The run times of all threads that are bound to one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    threads: BTreeMap<Tid, Bound>,
+    threads: BTreeMap<Tid, SampledThread>,
 }
 
-/// A thread that is bound to one CPU.
+/// One thread of a sample, which is bound to one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bound {
+pub struct SampledThread {
     /// Its process.
     pub process: Tid,
     /// Its name.
@@ -62,7 +62,7 @@ impl Sample {
                 let path = paths::task_schedstat(process.pid, thread.tid);
                 let Ok(text) = host.read_text(&path) else { continue };
                 let Ok(stat) = schedstat::parse(&text) else { continue };
-                let bound = Bound {
+                let bound = SampledThread {
                     process: process.pid,
                     name: thread.name,
                     cpu: thread.cpus,
@@ -75,7 +75,7 @@ impl Sample {
     }
 
     /// A sample of these threads.
-    pub fn from_threads(threads: impl IntoIterator<Item = (Tid, Bound)>) -> Self {
+    pub fn from_threads(threads: impl IntoIterator<Item = (Tid, SampledThread)>) -> Self {
         Self { threads: threads.into_iter().collect() }
     }
 
@@ -106,7 +106,7 @@ impl Sample {
 /// The threads of processes without a claim that are bound to one CPU and have used a tenth of it or
 /// more since they started, at least a second ago. One reading shows that.
 #[must_use]
-pub fn uncounted(host: &dyn Host, claims: &Claims) -> Vec<Uncounted> {
+pub fn read_bound(host: &dyn Host, claims: &Claims) -> Vec<BoundThread> {
     let context = Context::new(host);
     let (Ok(now), Ok(names)) = (uptime::read_ticks(host), host.list(&paths::proc_dir())) else {
         return Vec::new();
@@ -127,7 +127,7 @@ pub fn uncounted(host: &dyn Host, claims: &Claims) -> Vec<Uncounted> {
             let is_busy = age.saturating_mul(uptime::TICK_NS) >= 1_000_000_000
                 && stat.cpu_ticks.saturating_mul(10) >= age;
             if is_busy && !stat.is_kernel_thread() && !context.belongs(pid, claims) {
-                found.push(Uncounted { process: pid, name: stat.comm, cpu });
+                found.push(BoundThread { process: pid, name: stat.comm, cpu });
             }
         }
     }

@@ -286,7 +286,7 @@ fn a_busy_thread_on_a_cpu_of_the_plan_is_a_note() {
     for (cpu, is_noted) in [(2, true), (3, false)] {
         let cpu = CpuSet::single(pinfold_model::PuId(cpu));
         let process = pinfold_model::Tid(7);
-        claims.set_uncounted(vec![pinfold_claims::Uncounted {
+        claims.set_bound_threads(vec![pinfold_claims::BoundThread {
             process,
             name: "poll".to_owned(),
             cpu,

@@ -119,7 +119,7 @@ fn plan(
     let claims = if arguments.ignore_claims {
         Claims::default()
     } else {
-        claims::of_existing(&host, state)?
+        claims::for_plan(&host, state)?
     };
     let vnodes = jobs.iter();
     let vnodes = vnodes.map(|job| VnodeRequest::processes(&job.name, arguments.cores, Speed::FULL));

@@ -3,9 +3,9 @@
 use super::*;
 use crate::owners::tests::found;
 
-fn bound(cpu: &str, run_ms: u64) -> Bound {
+fn bound(cpu: &str, run_ms: u64) -> SampledThread {
     let cpu = CpuSet::parse_list(cpu).unwrap();
-    Bound { process: Tid(9), name: "spin".to_owned(), cpu, run_ns: run_ms * 1_000_000 }
+    SampledThread { process: Tid(9), name: "spin".to_owned(), cpu, run_ns: run_ms * 1_000_000 }
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn only_what_ran_nearly_all_the_time_on_one_cpu_counts() {
     check(bound("3", 5_000), bound("3", 0), &[]);
 }
 
-fn check(before: Bound, after: Bound, expected: &[&str]) {
+fn check(before: SampledThread, after: SampledThread, expected: &[&str]) {
     let first = Sample::from_threads([(Tid(10), before)]);
     let later = Sample::from_threads([(Tid(10), after), (Tid(11), bound("5", 99_000))]);
     let mut claims = Claims::default();
@@ -77,10 +77,10 @@ fn bound_threads_that_ran_a_tenth_of_their_time_are_noted() {
         host = host.task(task);
     }
     let host = host.build();
-    let expected = Uncounted { process: Tid(51), name: "poll".to_owned(), cpu: three.clone() };
-    assert_eq!(uncounted(&host, &Claims::default()), [expected]);
+    let expected = BoundThread { process: Tid(51), name: "poll".to_owned(), cpu: three.clone() };
+    assert_eq!(read_bound(&host, &Claims::default()), [expected]);
     let mut claims = Claims::default();
     let owner = Owner::new(&crate::owners::placements::PLACEMENT, "g").of_process(Tid(51));
     claims.add(&owner, three, Exclusivity::Dedicated, &Source::default());
-    assert_eq!(uncounted(&host, &claims), []);
+    assert_eq!(read_bound(&host, &claims), []);
 }
