@@ -257,7 +257,7 @@ mod tests {
     fn a_cell_claims_no_more_than_its_cases_say() {
         let table = markdown(
             "| isolate, undo: 2 CPUs | 6.1 | passed | low-latency on CPUs 1, 58 tasks and back |\n\
-             | isolate, undo: 2 CPUs | 6.12 | passed | low-latency-rt on CPUs 1 with rr 1 |\n\
+             | isolate, undo: 2 CPUs | 6.12 | passed | low-latency-rt on CPU 1 with rr 1 |\n\
              | tunables of the host | 6.1 | passed | thp, ksm, interrupts of 0000:00:01.0 |\n\
              | tunables of the host | 6.12 | passed | ksm; no cpufreq here; not available and reported: thp |\n",
         );

@@ -6,6 +6,7 @@
 use std::io::ErrorKind;
 
 use pinfold_host::HostError;
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{Command, CpuSet, Finding, Role, Tid};
 
 use crate::journal::JournalError;
@@ -21,13 +22,19 @@ pub enum Refusal {
     #[error("the plan leaves the host no CPU for its own tasks")]
     NoHousekeeping,
     /// The host's CPUs and those reserved for the machine overlap.
-    #[error("the plan gives CPUs {pus} to the host and also excludes the host's tasks from them")]
+    #[error(
+        "the plan gives {} to the host and also excludes the host's tasks from {}",
+        cpus_text(.pus), select_verb(.pus.len(), "it", "them")
+    )]
     Overlap {
         /// The CPUs in both sets.
         pus: CpuSet,
     },
     /// The plan takes CPUs offline on which the machine's threads are to run.
-    #[error("the plan takes CPUs {pus} offline and also places threads on them")]
+    #[error(
+        "the plan takes {} offline and also places threads on {}",
+        cpus_text(.pus), select_verb(.pus.len(), "it", "them")
+    )]
     OfflineInUse {
         /// The CPUs concerned.
         pus: CpuSet,
@@ -39,15 +46,16 @@ pub enum Refusal {
         role: Role,
     },
     /// Real-time threads may run on every CPU of the host.
-    #[error("real-time threads on CPUs {pus} can occupy every CPU of the host")]
+    #[error("real-time threads on {} can occupy every CPU of the host", cpus_text(.pus))]
     RealTimeEverywhere {
         /// The CPUs of the real-time threads.
         pus: CpuSet,
     },
     /// A real-time vCPU would occupy all CPUs of a thread for which it waits.
     #[error(
-        "{vcpu} is real-time on CPUs {pus}, the only CPUs of {starved_role}: it might never run, and \
-         the guest would hang"
+        "{vcpu} is real-time on {}, the only {} of {starved_role}: it might never run, and the guest \
+         would hang",
+        cpus_text(.pus), select_verb(.pus.len(), "CPU", "CPUs")
     )]
     RealTimeStarvesHelper {
         /// The real-time vCPU.
@@ -66,8 +74,9 @@ pub enum Refusal {
     /// The kernel accepts a deadline only for threads that may run in their whole scheduling
     /// domain.
     #[error(
-        "{role} cannot have a deadline on CPUs {pus}: the kernel admits only threads that may run \
-         on all of {domain}, their scheduling domain"
+        "{role} cannot have a deadline on {}: the kernel admits only threads that may run on all of \
+         {domain}, their scheduling domain",
+        cpus_text(.pus)
     )]
     DeadlineTooNarrow {
         /// The vCPU's role.
@@ -79,8 +88,9 @@ pub enum Refusal {
     },
     /// The plan makes the partition too late for a deadline in it.
     #[error(
-        "{role} cannot have a deadline in the partition of CPUs {pus} that the plan creates: the \
-         kernel admits a sleeping thread in the domain in which it last ran"
+        "{role} cannot have a deadline in the partition of {} that the plan creates: the kernel \
+         admits a sleeping thread in the domain in which it last ran",
+        cpus_text(.pus)
     )]
     DeadlineBeforePartition {
         /// The vCPU's role.
@@ -90,8 +100,9 @@ pub enum Refusal {
     },
     /// All isolated CPUs share one scheduling domain.
     #[error(
-        "{role} cannot have a deadline on CPUs {pus} in an isolated partition: for the kernel all \
-         isolated CPUs of the host are one domain, and a deadline needs all of them"
+        "{role} cannot have a deadline on {} in an isolated partition: for the kernel all isolated \
+         CPUs of the host are one domain, and a deadline needs all of them",
+        cpus_text(.pus)
     )]
     DeadlineInIsolated {
         /// The vCPU's role.

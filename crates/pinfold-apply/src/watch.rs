@@ -20,6 +20,7 @@ mod vhost;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
@@ -635,7 +636,7 @@ impl Watcher {
         }
         let planned = match (&step.change, owner::planned_cpus(step)) {
             (Change::SetPolicy { policy, .. }, _) => policy.to_string(),
-            (_, cpus) => format!("CPUs {}", cpus.unwrap_or_default()),
+            (_, cpus) => cpus_text(&cpus.unwrap_or_default()),
         };
         let clue = clues.of_change(task, step)?;
         Ok(Some(WatchEvent::Yielded { task, role, planned, found, clue }))

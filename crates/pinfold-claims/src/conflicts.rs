@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use pinfold_model::text::cpus_text;
 use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan};
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerCategory, Source};
@@ -202,7 +203,8 @@ impl Claims {
         }
         let findings = machines.into_iter().map(|(name, cpus)| {
             let text = format!(
-                "{name} is running; this is a new plan for it, which may use its CPUs {cpus} again"
+                "{name} is running; this is a new plan for it, which may use its {} again",
+                cpus_text(&cpus)
             );
             Finding::note("claims", text).with_hint("give another machine another name")
         });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_model::text::count_noun;
+use pinfold_model::text::{count_noun, cpus_text};
 use pinfold_model::{CpuSet, PuId, Topology, escape, fold};
 
 use crate::claim::{Claim, Exclusivity, Owner};
@@ -23,7 +23,7 @@ pub fn claims(claims: &Claims, topology: &Topology, columns: Option<usize>) -> S
             lines.push(format!("\n{}", part.above));
             heading.clone_from(&part.above);
         }
-        lines.push(fold_text("  ", &format!("{} (CPUs {})", part.name, part.cpus), columns));
+        lines.push(fold_text("  ", &format!("{} ({})", part.name, cpus_text(&part.cpus)), columns));
         for row in page.rows(&part.cpus) {
             lines.push(fold_text("    ", &page.text(&row), columns));
         }
@@ -178,7 +178,6 @@ impl<'c> Page<'c> {
     fn text(&self, row: &Row<'_>) -> String {
         let cores = row.cpus.iter().filter_map(|cpu| self.cores.get(&cpu).copied());
         let cores: CpuSet = cores.collect();
-        let cpu = if row.cpus.len() == 1 { "CPU" } else { "CPUs" };
         let core = if cores.len() == 1 { "core" } else { "cores" };
         let mut names: Vec<String> = Vec::new();
         for claim in &row.owners {
@@ -197,7 +196,7 @@ impl<'c> Page<'c> {
             names if row.is_twice => format!("used twice: {}", names.join("; ")),
             names => names.join("; "),
         };
-        format!("{cpu} {} ({core} {cores}): {owners}", row.cpus)
+        format!("{} ({core} {cores}): {owners}", cpus_text(&row.cpus))
     }
 }
 
@@ -205,12 +204,11 @@ impl<'c> Page<'c> {
 fn owners(claims: &Claims) -> Vec<String> {
     let lines = claims.all().iter().map(|claim| {
         let Claim { owner, cpus, exclusivity, active, source, .. } = claim;
-        let cpu = if cpus.len() == 1 { "CPU" } else { "CPUs" };
         let state = if *active { "" } else { ", does not run" };
         let source = escape::name(&source.to_string()).into_owned();
         let source = if source.is_empty() { source } else { format!("; {source}") };
         let name = escape::name(&owner.to_string()).into_owned();
-        format!("{name}{state}: {cpu} {cpus} {}{source}", exclusivity.word())
+        format!("{name}{state}: {} {}{source}", cpus_text(cpus), exclusivity.word())
     });
     lines.collect()
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use pinfold_host::LiveHost;
+use pinfold_model::text::cpus_text;
 use pinfold_model::{CpuSet, Request, VcpuCount};
 use pinfold_plan::{explain, plan};
 use pinfold_topology::read_input;
@@ -21,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let plan = plan(&strategy, &topology, &request)?;
     for (vnode, thread) in plan.threads() {
-        println!("{} {}: CPUs {}", vnode.name, thread.role, thread.pus);
+        println!("{} {}: {}", vnode.name, thread.role, cpus_text(&thread.pus));
     }
     println!("\n{}", explain(&plan, &topology, COLUMNS));
     print!("{}", pinfold_emit::libvirt(&plan, &topology)?);

@@ -14,6 +14,7 @@ mod memory;
 
 use self::edits::Edits;
 use crate::libvirt_merge::cputune_edits::CputuneChanges;
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Plan, Role, Topology, VnodePlan};
 use pinfold_plan::command;
 use pinfold_plan::definition::{NAMESPACE, StrategyRecord};
@@ -106,8 +107,8 @@ pub fn merge_libvirt_domain(
     merge.cpu(vnode, topology, &cells, leaves_reserve);
     if !plan.exclusive.is_empty() {
         merge.notes.push(format!(
-            "libvirt cannot exclude other tasks from CPUs {}: run `{}` on the running domain",
-            plan.exclusive,
+            "libvirt cannot exclude other tasks from {}: run `{}` on the running domain",
+            cpus_text(&plan.exclusive),
             command::apply_isolated(&domain.name, Some(&plan.strategy))
         ));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, HostMut, paths};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, PuId, Speed, Step, Undo};
 
 use crate::SpeedError;
@@ -81,7 +82,7 @@ impl Domain {
                 format!("{} MHz {:.1}%", khz / 1000, f64::from(*millionths) / 10_000.0)
             })
             .collect();
-        (!all.is_empty()).then(|| format!("CPUs {} measured: {}", self.pus, all.join(", ")))
+        (!all.is_empty()).then(|| format!("{} measured: {}", cpus_text(&self.pus), all.join(", ")))
     }
 
     /// Sets the highest frequency.

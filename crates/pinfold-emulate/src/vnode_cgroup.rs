@@ -8,6 +8,7 @@ mod runtime_toggle;
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError, paths};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Attach, Change, CpuSet, Method, Step, Tid, Undo};
 
 use crate::hierarchies::{Hierarchies, MountedHierarchy};
@@ -287,7 +288,7 @@ fn confine(
         let reason = format!("memory of vnode {}", node.name);
         steps.push(write(group, paths::cpuset_mems(group), &nodes, reason));
     }
-    let reason = format!("vnode {} has CPUs {pus} here", node.name);
+    let reason = format!("vnode {} has {} here", node.name, cpus_text(&pus));
     steps.push(write(group, paths::cpuset_cpus(group), &pus.to_string(), reason));
     Ok(steps)
 }

@@ -4,7 +4,7 @@
 //! show it on a separate line. [`crate::plan`] fills in `nearest`, because a strategy does not know
 //! the other strategies.
 
-use pinfold_model::text::select_verb;
+use pinfold_model::text::{pus_text, select_verb};
 use pinfold_model::{CpuSet, NodeId, RequestField, VnodeField};
 use thiserror::Error;
 
@@ -199,7 +199,7 @@ pub enum PlanError {
         fit: Option<u32>,
     },
     /// The strategy cannot provide a single vCPU on this host.
-    #[error("{strategy} cannot use the CPUs {usable} of this host: {why}")]
+    #[error("{strategy} cannot use {} of this host: {why}", pus_text(.usable))]
     TooFewPus {
         /// Name of the strategy.
         strategy: String,

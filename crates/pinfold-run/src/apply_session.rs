@@ -27,7 +27,7 @@ use pinfold_apply::{
     NotReplaced, Observer, Planned, Replacement, Target, UndoReport, page_tables,
 };
 use pinfold_host::{Host as _, HostMut, LiveHost, with_causes};
-use pinfold_model::text::count_noun;
+use pinfold_model::text::{count_noun, cpus_text, select_verb};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Severity, Tuning};
 use pinfold_plan::{HostMatch, command, schema};
 
@@ -380,7 +380,11 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
     match pinfold_plan::fit(plan, &topology) {
         HostMatch::Same | HostMatch::OtherOnline => Ok(()),
         HostMatch::Offline(pus) => {
-            let text = format!("CPU {pus} did not come online, but threads of the plan need it");
+            let text = format!(
+                "{} did not come online, but threads of the plan need {}",
+                cpus_text(&pus),
+                select_verb(pus.len(), "it", "them")
+            );
             Err(Failure::new(Exit::Host, text)
                 .with_hint("run it as root; `journalctl -k` shows the kernel's messages"))
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use pinfold_config::{ConfigError, requests};
 use pinfold_host::{HostError, LiveHost, files};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{
     CpuSet, FreeCpus, Plan, Request, Severity, Topology, VcpuCount, VmRequest, VnodeRequest,
 };
@@ -42,7 +43,7 @@ pub fn require_known(option: &str, pus: &CpuSet, topology: &Topology) -> Result<
     if strange.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Exit::Input, format!("{option}: this machine has no CPU {strange}"))
+    Err(Failure::new(Exit::Input, format!("{option}: this machine has no {}", cpus_text(&strange)))
         .with_hint(format!("its CPUs are {known}; `pinfold topo` shows them")))
 }
 

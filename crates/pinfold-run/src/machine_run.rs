@@ -5,6 +5,7 @@ use std::process::ExitStatus;
 use pinfold_apply::{OnDrift, Target};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{SystemClock, process};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, escape};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors, threads};
@@ -236,7 +237,8 @@ fn wait_for_guest(
 ) -> Result<Outcome, Failure> {
     resume(vm)?;
     let when = after.condition.describe();
-    say(&format!("the guest boots on CPUs {}; it is placed when {when}", after.wide));
+    let wide = cpus_text(&after.wide);
+    say(&format!("the guest boots on {wide}; it is placed when {when}"));
     let outcome =
         match after.condition.wait(agent, after.timeout_ns, &mut || Ok(vm.try_wait()?.is_none())) {
             // A request to stop ends the machine.

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use pinfold_host::LiveHost;
+use pinfold_model::text::cpus_text;
 use pinfold_topology::{describe_source, discover, read_input, render_tree};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,10 +17,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (cpus, cores) = (topology.pus.len(), topology.cores.len());
     println!("{}: {cpus} CPUs, {cores} cores", describe_source(&topology));
     for node in &topology.nodes {
-        println!("NUMA node {}: CPUs {}, {} MiB", node.id, node.pus, node.memory_bytes >> 20);
+        let cpus = cpus_text(&node.pus);
+        println!("NUMA node {}: {cpus}, {} MiB", node.id, node.memory_bytes >> 20);
     }
     for l3 in &topology.l3 {
-        println!("L3 domain {}: CPUs {}, {} KiB", l3.id, l3.pus, l3.size_bytes >> 10);
+        println!("L3 domain {}: {}, {} KiB", l3.id, cpus_text(&l3.pus), l3.size_bytes >> 10);
     }
     for finding in &topology.findings {
         println!("{}: {}", finding.severity, finding.text);

@@ -11,7 +11,7 @@ fn read_topology_prints_a_described_host_and_this_one() {
     assert!(text.contains("32 CPUs, 16 cores"), "{text}");
     assert!(text.contains("L3 domain 3: CPUs 24-31"), "{text}");
     let here = example::run("read_topology", &[]);
-    assert!(here.contains("CPUs 0"), "{here}");
+    assert!(here.contains(": CPU"), "{here}");
     let (code, _, errors) = example::try_run("read_topology", &["nonsense"]);
     assert!(code == Some(1) && !errors.is_empty(), "{code:?}: {errors}");
 }

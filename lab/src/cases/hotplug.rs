@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::cpus_text;
+
 use super::shapes::{self, MONITOR, ROOT};
 use super::{Extent, kill};
 use crate::error::{LabError, expect_none};
@@ -33,7 +35,7 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         return Err(LabError::wrong("the dry run does not print the switch", dry));
     }
     let before = Snapshot::take(guest, ROOT, false)?;
-    let alone = &said.alone;
+    let alone = cpus_text(&said.alone);
     let killed = kill::kill_at_calls(guest, &apply, extent, &|guest, what| {
         shows(guest, "0-7\non\n")?;
         same(guest, &before, what)
@@ -44,7 +46,7 @@ pub(super) fn smt(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     let one = one_offline(guest, &before)?;
     let refused = check_refusal(guest, &before)?;
     Ok(format!(
-        "SMT off, vCPUs on CPUs {alone}, and on again; {one}; {killed}; {under}; {watched}; {refused}"
+        "SMT off, vCPUs on {alone}, and on again; {one}; {killed}; {under}; {watched}; {refused}"
     ))
 }
 
@@ -116,7 +118,7 @@ fn under_a_plan(guest: &mut Guest, before: &Snapshot) -> Result<String, LabError
     // A kernel that stores no mask with an offline CPU restores it without: undo reports the tasks.
     found.retain(|one| {
         let task = one.split(" (").next().unwrap_or(one);
-        !undone.contains(&format!("the mask of {task} is ")) || !undone.contains("without CPUs")
+        !undone.contains(&format!("the mask of {task} is ")) || !undone.contains("without CPU ")
     });
     let short = all - found.len();
     expect_none("undo while a CPU was offline", found)?;
@@ -186,7 +188,7 @@ fn check_refusal(guest: &mut Guest, before: &Snapshot) -> Result<String, LabErro
     command.extend(words);
     let output = guest.run(&command)?;
     let said = format!("{}{}", output.stdout_text(), output.stderr_text());
-    if output.success() || !said.contains("the plan takes CPUs 4 offline") {
+    if output.success() || !said.contains("the plan takes CPU 4 offline") {
         return Err(LabError::wrong("offline=4 is not refused", said));
     }
     let after = Snapshot::take(guest, ROOT, false)?;

@@ -4,6 +4,7 @@
 //! Only such a host has kernel threads of KVM and vhost, and hardware page tables.
 
 use pinfold_model::Isa;
+use pinfold_model::text::cpus_text;
 
 use super::shapes::{self, MONITOR, ROOT};
 use crate::error::{LabError, expect_none};
@@ -65,8 +66,8 @@ pub(super) fn kvm(guest: &mut Guest) -> Result<String, LabError> {
     if reported.contains("TCG") {
         return Err(LabError::wrong("the machine is not KVM's", reported));
     }
-    let alone = &said.alone;
-    Ok(format!("vCPUs of KVM on CPUs {alone}; {named}; {}", tables.trim_end_matches(',')))
+    let alone = cpus_text(&said.alone);
+    Ok(format!("vCPUs of KVM on {alone}; {named}; {}", tables.trim_end_matches(',')))
 }
 
 /// The kernel threads of this machine, each with its mask while the plan is active.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_model::CpuSet;
+use pinfold_model::text::cpus_text;
 
 use super::shapes::{NewMachine, ROOT, start_named};
 use crate::error::{LabError, expect_none};
@@ -63,7 +64,8 @@ pub(super) fn place_apart(guest: &mut Guest) -> Result<String, LabError> {
         }
     }
     same(guest, &before, "undo one by one left a trace")?;
-    Ok(format!("vCPUs alone on CPUs {used}; three isolated one after the other, and back"))
+    let used = cpus_text(&used);
+    Ok(format!("vCPUs alone on {used}; three isolated one after the other, and back"))
 }
 
 /// The CPUs of the vCPUs of some machines.

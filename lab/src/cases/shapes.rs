@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_model::CpuSet;
+use pinfold_model::text::cpus_text;
 use serde_json::Value;
 
 use crate::error::{LabError, expect_none};
@@ -51,7 +52,8 @@ pub(super) fn isolate(guest: &mut Guest, placed: &PlacedMachine) -> Result<Strin
         many => format!("; {many} kernel threads of a node came back without the offline CPU"),
     };
     let (strategy, pus, many) = (placed.strategy, &said.alone, before.tasks.len());
-    Ok(format!("{strategy} on CPUs {pus}{real_time}, {many} tasks and back{short}"))
+    let pus = cpus_text(pus);
+    Ok(format!("{strategy} on {pus}{real_time}, {many} tasks and back{short}"))
 }
 
 /// Only the vCPUs of the machine are real-time, `SCHED_RR` with the lowest priority.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_model::text::cpus_text;
 use pinfold_model::{CpuSet, Method};
 use serde_json::Value;
 
@@ -128,7 +129,7 @@ fn up(guest: &mut Guest) -> Result<Vec<Vnode>, LabError> {
     for (name, cores, asked) in ASKED {
         let pus: CpuSet = cores_of(&status, name).iter().filter_map(|core| core.pu).collect();
         if pus.len() != cores || !pus.is_disjoint(&all) {
-            let found = format!("{name} has CPUs {pus}, others have {all}");
+            let found = format!("{name} has {}, others have {all}", cpus_text(&pus));
             return Err(LabError::wrong("vnodes are not placed apart", found));
         }
         all.add(&pus);

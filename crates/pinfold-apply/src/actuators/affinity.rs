@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use pinfold_host::{Host, HostError, HostMut, paths, proc_status};
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
@@ -221,8 +222,9 @@ fn restore_visible_mask(
     }
     let text = format!(
         "the mask of {task} ({}) is restored to {mask}, as the kernel reported it; it may also \
-         have contained CPUs {offline}, which are offline",
-        stat.comm
+         have contained {}",
+        stat.comm,
+        offline_text(&offline)
     );
     let both = mask.union(&offline);
     let hint = format!("to include them once they are online: taskset -p -c {both} {}", task.tid);
@@ -306,11 +308,16 @@ fn without_offline(
     if offline.is_empty() {
         return Ok(Reverted::Restored);
     }
-    let text = format!(
-        "the mask of {task} is restored to {now}, without CPUs {offline}, which are offline"
-    );
+    let text =
+        format!("the mask of {task} is restored to {now}, without {}", offline_text(&offline));
     let hint = format!("when they are online again: taskset -p -c {mask} {}", task.tid);
     Ok(Reverted::Near(Finding::note("affinity", text).with_hint(hint)))
+}
+
+/// `CPU 3, which is offline`, or `CPUs 1-3, which are offline`.
+fn offline_text(offline: &CpuSet) -> String {
+    let verb = select_verb(offline.len(), "is", "are");
+    format!("{}, which {verb} offline", cpus_text(offline))
 }
 
 /// The finding about a thread that stays on the CPUs to which its owner pinned it.

@@ -11,6 +11,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::tunables::partition;
 use pinfold_model::{Change, CpuSet, Finding, IsolationScope, TaskId, Undo};
 
@@ -81,9 +82,10 @@ fn place<'a>(builder: &mut StepBuilder<'a>) -> Result<Option<(&'a Cpusets, Strin
     }
     if builder.plan.isolation != IsolationScope::Host {
         let text = format!(
-            "a partition of CPUs {} would exclude every task of the host from them, and the \
-             isolation scope is narrower",
-            builder.plan.exclusive
+            "a partition of {} would exclude every task of the host from {}, and the isolation \
+             scope is narrower",
+            cpus_text(&builder.plan.exclusive),
+            select_verb(builder.plan.exclusive.len(), "it", "them")
         );
         builder.lacks(finding(text, "request it with --isolate host"))?;
         return Ok(None);

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::{Host, HostError};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
 
 use super::change::{self, present_cpus};
@@ -205,8 +206,10 @@ pub(super) fn find_locked_out(
     let Some(all) = allowed_cpus(host, task.tid)? else { return Ok(None) };
     Ok(all.is_disjoint(&planned).then(|| {
         let text = format!(
-            "thread {} cannot run on CPUs {planned}: its cpuset has only CPUs {all}",
-            task.tid
+            "thread {} cannot run on {}: its cpuset has only {}",
+            task.tid,
+            cpus_text(&planned),
+            cpus_text(&all)
         );
         Finding::warning("watch", text)
     }))
@@ -215,10 +218,10 @@ pub(super) fn find_locked_out(
 /// The value of a thread when a step was made for it.
 pub(super) fn found_value(undo: &Undo) -> String {
     match undo {
-        Undo::SetAffinity { original, .. } => format!("CPUs {original}"),
+        Undo::SetAffinity { original, .. } => cpus_text(original),
         Undo::SetPolicy { original, .. } => original.to_string(),
         Undo::WriteSetting { original, masks, .. } => match masks.first() {
-            Some((_, mask)) => format!("CPUs {mask}"),
+            Some((_, mask)) => cpus_text(mask),
             None => original.clone().unwrap_or_default(),
         },
         Undo::WriteFile { .. }

@@ -128,7 +128,7 @@ fn plans_that_no_host_must_take() {
     }
 
     check(&|case| case.plan.housekeeping = set(""), "no CPU for its own tasks");
-    check(&|case| case.plan.housekeeping = set("0-1"), "gives CPUs 1 to the host and");
+    check(&|case| case.plan.housekeeping = set("0-1"), "gives CPU 1 to the host and");
     check(&|case| case.plan.vnodes[0].threads[0].pus = set(""), "gives vcpu(0) no CPU");
     check(
         &|case| case.plan.vnodes[0].threads[1].policy = Some(Policy::RoundRobin { priority: 1 }),
@@ -139,8 +139,8 @@ fn plans_that_no_host_must_take() {
             case.plan.vnodes[0].threads[role].pus = set("1");
         }
     };
-    check(&on_vcpu(1), "real-time on CPUs 1, the only CPUs of emulator");
-    check(&on_vcpu(2), "real-time on CPUs 1, the only CPUs of iothread(disk)");
+    check(&on_vcpu(1), "real-time on CPU 1, the only CPU of emulator");
+    check(&on_vcpu(2), "real-time on CPU 1, the only CPU of iothread(disk)");
     check(
         &|case| {
             let task = case.target.threads[0].0;

@@ -323,7 +323,7 @@ fn pus_in_use_and_the_last_ones_of_the_host_stay_online() {
     case.host.set_online(&set("0-2,4-7"));
     case.plan.tuning.add("smt=off").unwrap();
     let planned = plan_steps(&case.host, &case.plan, &case.target).unwrap();
-    assert!(planned.findings.iter().any(|one| one.text.contains("with CPUs 3 offline")));
+    assert!(planned.findings.iter().any(|one| one.text.contains("with CPU 3 offline")));
     assert!(!planned.steps.iter().any(|step| step.change.to_string().contains("smt/control")));
     // A task that may run nowhere else would lose its mask.
     let mut case = hotplug();
@@ -404,8 +404,8 @@ fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
     let [near] = kernel[..] else { panic!("{short:?}") };
     // This kernel does not give the placed threads their CPU back when it comes online.
     assert_eq!(placed.len(), 3, "{short:?}");
-    assert!(placed.iter().all(|near| near.text.contains("without CPUs 7, which are offline")));
-    assert!(near.text.contains("have contained CPUs 7"), "{near:?}");
+    assert!(placed.iter().all(|near| near.text.contains("without CPU 7, which is offline")));
+    assert!(near.text.contains("have contained CPU 7"), "{near:?}");
     assert!(near.hint.as_ref().unwrap().ends_with("taskset -p -c 0-3,7 10"), "{near:?}");
 }
 

@@ -8,6 +8,7 @@ use pinfold_apply::{
     undo,
 };
 use pinfold_host::{Host, HostMut as _, paths};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 use pinfold_sim::{SimHost, SimTask};
 
@@ -245,7 +246,7 @@ fn a_pin_that_a_person_set_through_libvirt_stays() {
     let [WatchEvent::Yielded { role: Role::Vcpu(0), found, clue, .. }] = &events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!(found, "CPUs 0");
+    assert_eq!(found, "CPU 0");
     assert!(clue.ends_with(" is 0") && clue.contains("vcpupin 0"), "{clue}");
     for _ in 0..=MAX_REPAIRS {
         assert_eq!(scene.look(Extent::Masks), [], "told once, never fought");
@@ -307,7 +308,7 @@ fn the_owner_wins_by_default() {
     let [WatchEvent::Yielded { role: Role::Vcpu(0), planned, found, .. }] = &events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!((planned.as_str(), found.as_str()), ("CPUs 1", "CPUs 0"));
+    assert_eq!((planned.as_str(), found.as_str()), ("CPU 1", "CPU 0"));
     assert!(scene.watcher.needs_plan());
     for _ in 0..=MAX_REPAIRS {
         assert_eq!(scene.look(Extent::Masks), [], "once");
@@ -503,7 +504,7 @@ fn clue_of(case: &Case, mask: &str) -> String {
     case.host.set_affinity(Tid(501), &set(mask)).unwrap();
     let events = scene.look(Extent::Masks);
     let [WatchEvent::Repaired { clue, found, .. }] = &events[..] else { panic!("{events:?}") };
-    assert_eq!(*found, format!("CPUs {mask}"));
+    assert_eq!(*found, cpus_text(&set(mask)));
     clue.clone()
 }
 

@@ -3,7 +3,7 @@
 #[test]
 fn plan_and_emit_prints_pins_reasons_and_a_domain_fragment() {
     let text = crate::example::run("plan_and_emit", &[]);
-    assert!(text.starts_with("guest vcpu(0): CPUs "), "{text}");
+    assert!(text.starts_with("guest vcpu(0): CPU "), "{text}");
     assert!(text.contains("balanced for guest: 4 vCPUs"), "{text}");
     assert_eq!(text.matches("<vcpupin vcpu=").count(), 4, "{text}");
     let (code, _, errors) = crate::example::try_run("plan_and_emit", &["nonsense"]);

@@ -16,7 +16,7 @@ use super::Facts;
 use crate::node::Node;
 use crate::vnode_cgroup::VnodeCgroup;
 use pinfold_host::{Clock, HostMut};
-use pinfold_model::text::count_noun;
+use pinfold_model::text::{count_noun, cpus_text, select_verb};
 use pinfold_model::{Method, PuId, Speed};
 use std::iter::Flatten;
 
@@ -254,7 +254,8 @@ impl Emulation for Gov<'_> {
         for lane in &self.schedules {
             let others = lane.domain.as_ref().map(|domain| domain.pus.difference(&lane.pus));
             if let Some(others) = others.filter(|others| !others.is_empty()) {
-                notes.push(format!("CPUs {others} share this frequency"));
+                let share = select_verb(others.len(), "shares", "share");
+                notes.push(format!("{} {share} this frequency", cpus_text(&others)));
             }
         }
         if let Some(late) =

@@ -6,6 +6,7 @@
 //! group in all others. If there is no cpuset, each thread gets an affinity mask.
 
 use pinfold_host::{Host, HostError, paths, proc_stat};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Step, Tid, Undo};
 
 use super::{GROUP_PREFIX, VnodeCgroup, confine};
@@ -70,7 +71,7 @@ fn lists(
         steps.push(list(host, paths::cpuset_mems(group), &memory.to_string(), reason)?);
     }
     let pus = node.pus();
-    let reason = format!("vnode {} has CPUs {pus} here", node.name);
+    let reason = format!("vnode {} has {} here", node.name, cpus_text(&pus));
     steps.push(list(host, paths::cpuset_cpus(group), &pus.to_string(), reason)?);
     Ok(steps)
 }

@@ -452,7 +452,7 @@ fn gov_has_two_frequencies_in_turns() {
     }
     let notes = nodes.status().unwrap()[0].notes.clone();
     assert_eq!(notes[0], "CPU 0: 25.0% of the time at 2400 MHz, 75.0% at 2000 MHz");
-    assert_eq!(notes[1], "CPUs 1 share this frequency");
+    assert_eq!(notes[1], "CPU 1 shares this frequency");
     nodes.stop().unwrap();
     // High from the start of each period, low for three quarters of it, the highest at the end.
     let path = paths::cpufreq_policy_file("policy0", "scaling_setspeed");

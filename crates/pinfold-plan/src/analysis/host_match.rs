@@ -5,6 +5,7 @@
 //! online CPUs. A compute service may take dedicated CPUs offline while no machine uses them
 //! (Nova's `cpu_power_management`). So a plan records what is known of its CPUs.
 
+use pinfold_model::text::cpus_text;
 use pinfold_model::{CpuSet, NodeId, Plan, PlannedCache, PlannedCpus, PlannedNode, PuId, Topology};
 
 use crate::text::mib;
@@ -86,7 +87,7 @@ fn differences(cpus: &PlannedCpus, used: &CpuSet, topology: &Topology) -> Vec<St
     }
     let absent = used.difference(&topology.online()).difference(&topology.offline);
     if !absent.is_empty() {
-        found.push(format!("this host has no CPU {absent}"));
+        found.push(format!("this host has no {}", cpus_text(&absent)));
     }
     let both = cpus.online.intersection(&topology.online());
     let mut seen = Vec::new();

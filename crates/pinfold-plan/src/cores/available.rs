@@ -8,6 +8,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use pinfold_model::text::{count_noun, cpus_text, pus_text};
 use pinfold_model::{
     CoreId, CpuSet, FreeCpus, L3Domain, NodeId, NumaNode, Pu, PuId, Request, Topology,
 };
@@ -586,7 +587,7 @@ fn named_free(
     allowed: &CpuSet,
     hostable: &CpuSet,
 ) -> Result<CpuSet, PlanError> {
-    let fail = |why: String| Err(PlanError::Free { asked: format!("the CPUs {pus}"), why });
+    let fail = |why: String| Err(PlanError::Free { asked: pus_text(pus), why });
     let offline = pus.intersection(offline);
     let missing = pus.difference(hostable);
     if !offline.is_empty() {
@@ -594,8 +595,9 @@ fn named_free(
     }
     if !missing.is_empty() {
         return fail(format!(
-            "CPU {missing} cannot run the host's tasks: not present on this host, isolated, \
-             avoided, or not in the cpuset of this process"
+            "{} cannot run the host's tasks: not present on this host, isolated, avoided, or \
+             not in the cpuset of this process",
+            cpus_text(&missing)
         ));
     }
     if pus.is_empty() {
@@ -628,7 +630,7 @@ fn free(
         FreeCpus::Percent(percent) => {
             format!("{percent} percent, {count} of {} CPUs,", allowed.len())
         }
-        FreeCpus::Pus(_) | FreeCpus::These(_) => format!("{count} CPUs"),
+        FreeCpus::Pus(_) | FreeCpus::These(_) => count_noun(count, "CPU"),
     };
     let mut free = CpuSet::new();
     for core in cores_near_the_host(index, cores, hostable, from) {
@@ -641,8 +643,8 @@ fn free(
         return fail(
             asked,
             format!(
-                "only {} CPUs can run the host's tasks, {} too few",
-                free.len(),
+                "only {} can run the host's tasks, {} too few",
+                count_noun(free.len(), "CPU"),
                 count - free.len()
             ),
         );

@@ -90,13 +90,13 @@ fn more_vcpus_than_cpus_are_not_sent_to_a_strategy_that_pins() {
 
 #[test]
 fn hosts_that_are_too_small() {
-    for (machine, pus) in [(plain(1), "0"), (i7_4790k().allowed("0,4"), "0,4")] {
+    for (machine, pus) in [(plain(1), "CPU 0"), (i7_4790k().allowed("0,4"), "the CPUs 0,4")] {
         check(
             machine.clone(),
             "low-latency",
             &auto(),
             &format!(
-                "low-latency cannot use the CPUs {pus} of this host: each vCPU needs a core of its \
+                "low-latency cannot use {pus} of this host: each vCPU needs a core of its \
                  own, and core 0 stays with the host"
             ),
             "use max-performance, which works on these CPUs",

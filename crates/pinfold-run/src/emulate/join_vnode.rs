@@ -6,6 +6,7 @@
 use crate::{Exit, Failure};
 use pinfold_emulate::Node;
 use pinfold_host::{Host as _, paths, proc_stat, process};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Attach, TaskId, Tid};
 
 use super::attachments::Attachment;
@@ -117,8 +118,8 @@ impl PlatformServer<'_, '_> {
             one.note = match changed {
                 Ok(None) => None,
                 Ok(Some(cpus)) => Some(format!(
-                    "another program has set its CPUs to {cpus:?}: only what runs on CPU {pus} is \
-                     slowed"
+                    "another program has set its CPUs to {cpus:?}: only what runs on {} is slowed",
+                    cpus_text(&pus)
                 )),
                 Err(error) => Some(error.to_string()),
             };

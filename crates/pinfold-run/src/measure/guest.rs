@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Host as _, SystemClock, paths, process};
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{Accelerator, CpuSet, Plan, Request, Tid, VcpuCount};
 use pinfold_probe::agent::{Agent, Heartbeat, Hello};
 use pinfold_probe::benchmarks::{IoTarget, SchedPolicy};
@@ -344,7 +345,11 @@ fn guest_settings(
             })?;
             let strange = asked.difference(&hello.cpus_online);
             if !strange.is_empty() || asked.is_empty() {
-                let text = format!("--cpus: the guest has no CPU {strange} that is online");
+                let text = format!(
+                    "--cpus: the guest has no {} that {} online",
+                    cpus_text(&strange),
+                    select_verb(strange.len(), "is", "are")
+                );
                 return Err(Failure::new(Exit::Input, text)
                     .with_hint(format!("it has {}", hello.cpus_online)));
             }

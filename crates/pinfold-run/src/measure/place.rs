@@ -1,6 +1,7 @@
 //! The placement of a probe on this machine: CPUs, a node, a role of a plan, a vnode.
 
 use pinfold_host::paths;
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{CpuSet, NodeId, Plan, Policy, ThreadPlan};
 use pinfold_plan::{HostMatch, command};
 use pinfold_probe::benchmarks::SchedPolicy;
@@ -138,7 +139,7 @@ impl HostPlace {
                 let asked = inputs::pus("--cpus", list)?;
                 let strange = asked.difference(&pus);
                 if !strange.is_empty() {
-                    let text = format!("--cpus: the vnode {name} has no CPU {strange}");
+                    let text = format!("--cpus: the vnode {name} has no {}", cpus_text(&strange));
                     return Err(
                         Failure::new(Exit::Input, text).with_hint(format!("its CPUs are {pus}"))
                     );
@@ -188,12 +189,14 @@ fn require_usable(bench: &MeasurementContext, option: &str, pus: &CpuSet) -> Res
     let offline = pus.intersection(&topology.offline);
     if let Some(first) = offline.iter().next() {
         let path = paths::cpu_is_online(first);
-        return Err(Failure::new(Exit::Host, format!("{option}: CPU {offline} is offline"))
+        let verb = select_verb(offline.len(), "is", "are");
+        let text = format!("{option}: {} {verb} offline", cpus_text(&offline));
+        return Err(Failure::new(Exit::Host, text)
             .with_hint(format!("bring it online (`echo 1 > {path}`) or name others")));
     }
     let barred = pus.difference(&topology.allowed);
     if !barred.is_empty() {
-        let text = format!("{option}: this process may not run on CPU {barred}");
+        let text = format!("{option}: this process may not run on {}", cpus_text(&barred));
         return Err(Failure::new(Exit::Host, text).with_hint(format!(
             "the cpuset of its cgroup allows only {}; start it in another cgroup",
             topology.allowed

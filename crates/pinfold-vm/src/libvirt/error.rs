@@ -64,7 +64,7 @@ pub enum LibvirtError {
         role: String,
     },
     /// libvirt accepted a pin but reports another.
-    #[error("libvirt was asked to pin {role} to CPUs {asked} but reports {found}")]
+    #[error("libvirt was asked to pin {role} to {asked} but reports {found}")]
     PinNotKept {
         /// The role of the pinned thread.
         role: String,

@@ -116,11 +116,8 @@ fn plan(
             "without root the command is pinned, but no other task is excluded from its CPUs";
         Some(Finding::note("quiet", text).with_hint("run it as root"))
     };
-    let claims = if arguments.ignore_claims {
-        Claims::default()
-    } else {
-        claims::for_plan(&host, state)?
-    };
+    let claims =
+        if arguments.ignore_claims { Claims::default() } else { claims::for_plan(&host, state)? };
     let vnodes = jobs.iter();
     let vnodes = vnodes.map(|job| VnodeRequest::processes(&job.name, arguments.cores, Speed::FULL));
     let mut request = Request::from_vnodes(vnodes.collect());

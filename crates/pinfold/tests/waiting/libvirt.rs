@@ -7,7 +7,7 @@ use crate::common::{Checked as _, PINFOLD, SECOND_NS, Sandbox, assert_parts, run
 use crate::daemon::Daemon;
 use pinfold_host::process::{Output, Signaled, Spawn, Stdio, find_program, is_root, own_pid};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, paths};
-use pinfold_model::text::pus_text;
+use pinfold_model::text::{cpus_text, pus_text};
 use pinfold_model::{CpuSet, PuId, Tid};
 
 pub const NAME: &str = "pinfold-test";
@@ -160,7 +160,7 @@ fn watch_leaves_threads_where_their_owner_moves_them_and_places_new_ones_through
     assert_parts(&xml(&daemon, &[]), &[&format!("<vcpupin vcpu='0' cpuset='{one}'/>")]);
     // Through libvirt.
     daemon.virsh(&["vcpupin", NAME, "0", &all, "--live"]).expect("it moves");
-    reported(&format!("(vcpu(0)): its owner moved it to CPUs {elsewhere}"));
+    reported(&format!("(vcpu(0)): its owner moved it to {}", cpus_text(&elsewhere)));
     reported(&format!("new plan: vcpu(0) stays on {}", pus_text(&elsewhere)));
     pinfold(&daemon, &["status"]).expect_success();
     assert_eq!(host.affinity(first).expect("a mask"), elsewhere);

@@ -41,7 +41,7 @@ impl Booting {
         let words = words.chain(more.split_whitespace()).chain(["-pidfile", &pid]);
         let run = sandbox.start_logged(&words.collect::<Vec<_>>());
         let booting = Self { sandbox, host, run, all };
-        assert!(until(|| booting.said().contains("the guest boots on CPUs")), "{}", booting.said());
+        assert!(until(|| booting.said().contains("the guest boots on CPU")), "{}", booting.said());
         Some(booting)
     }
 

@@ -9,6 +9,7 @@
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::paths;
+use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::tunables::{offline, smt};
 use pinfold_model::{Command, CpuSet, Finding, PuId};
 
@@ -99,7 +100,8 @@ fn all_online(builder: &mut StepBuilder<'_>, online: &CpuSet) -> Result<bool, Ap
         return Ok(true);
     }
     let text = format!(
-        "SMT stays on: with CPUs {absent} offline it is not known which thread is the first of its core"
+        "SMT stays on: with {} offline it is not known which thread is the first of its core",
+        cpus_text(&absent)
     );
     let hint = "bring them online first, or take individual CPUs offline with offline=CPUS";
     builder.lacks(Finding::warning("SMT", text).with_hint(hint))?;
@@ -136,7 +138,8 @@ fn can_take_offline(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<boo
     if let Some(cpusets) = builder.state.cpusets()?.filter(|one| one.version() == Version::V1)
         && !cpusets.children(builder.state, cpusets.root())?.is_empty()
     {
-        let text = format!("cgroup v1 would permanently remove CPUs {going} from its groups");
+        let text =
+            format!("cgroup v1 would permanently remove {} from its groups", cpus_text(going));
         let hint = "boot with nosmt or maxcpus=, or with cgroup v2";
         builder.lacks(Finding::warning(SUBJECT, text).with_hint(hint))?;
         return Ok(false);
@@ -162,8 +165,9 @@ fn can_take_offline(builder: &mut StepBuilder<'_>, going: &CpuSet) -> Result<boo
     bound.truncate(NAMED);
     let and = if more > 0 { format!(" and {more} more") } else { String::new() };
     let text = format!(
-        "CPUs {going} stay online, because tasks that may run only there would lose their masks: \
-         {}{and}",
+        "{} {} online, because tasks that may run only there would lose their masks: {}{and}",
+        cpus_text(going),
+        select_verb(going.len(), "stays", "stay"),
         bound.join(", ")
     );
     let hint = format!(

@@ -1,5 +1,7 @@
 //! The status of a platform as text.
 
+use pinfold_model::CpuSet;
+use pinfold_model::text::cpus_text;
 use serde_json::Value;
 
 use crate::{output, screen};
@@ -52,7 +54,9 @@ pub fn to_text(status: &Value) -> String {
         }
     }
     let table = screen::draw_table(table, 2..7);
-    format!("{table}\nthe host's own tasks: CPUs {}{notes}", text(status, "housekeeping"))
+    let host = text(status, "housekeeping");
+    let host = CpuSet::parse_list(&host).map_or(host, |cpus| cpus_text(&cpus));
+    format!("{table}\nthe host's own tasks: {host}{notes}")
 }
 
 fn list(value: &Value, key: &str) -> Option<Vec<Value>> {
