@@ -195,7 +195,8 @@ pub struct Claim {
     pub cpus: CpuSet,
     /// How they are claimed.
     pub exclusivity: Exclusivity,
-    /// Those of the CPUs that are the only one of a thread, which can run nowhere else.
+    /// Those of the CPUs that are the only one of a thread, which can run nowhere else; of a cgroup,
+    /// all its CPUs if machines keep each of them.
     pub bound: CpuSet,
     /// The number of its vCPUs that float over the CPUs.
     pub floating_vcpus: u32,

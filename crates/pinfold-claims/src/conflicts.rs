@@ -7,6 +7,7 @@ use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan}
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerCategory, Source};
 use crate::claim_set::{ByCpu, Claims};
+use crate::owners::cpusets;
 
 /// Subject of the finding about a CPU that two owners use although one keeps it exclusively.
 pub const USED_TWICE: &str = "cpu-used-twice";
@@ -74,7 +75,10 @@ fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
 }
 
 fn hint(owners: &[&Owner]) -> &'static str {
-    if owners.last().is_some_and(|owner| owner.journal.is_some()) {
+    if owners.iter().any(|owner| owner.kind == &cpusets::UNIT) {
+        "the processes of the cgroup can run nowhere else: give it other CPUs (AllowedCPUs= of its \
+         unit, or cpuset.cpus), or the machine; `pinfold claims` shows its path"
+    } else if owners.last().is_some_and(|owner| owner.journal.is_some()) {
         "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
     } else {
         "give one of them other CPUs; `pinfold claims` shows where they are set"
@@ -262,8 +266,10 @@ impl Claims {
                     let delayed = own.bound.difference(&claim.bound);
                     claim.cpus.intersection(&exclusive.union(&delayed))
                 }
-                // Isolation from the host moves such tasks.
-                Exclusivity::Shared if claim.owner.kind.sort != OwnerCategory::Machine => continue,
+                // Isolation from the host moves such tasks, unless they can run nowhere else.
+                Exclusivity::Shared if claim.owner.kind.sort != OwnerCategory::Machine => {
+                    claim.bound.intersection(&exclusive)
+                }
                 // Isolation from the host excludes threads that have other CPUs too.
                 Exclusivity::Shared
                     if plan.isolation == IsolationScope::Host
@@ -311,7 +317,7 @@ fn contradiction(first: &Claim, second: &Claim, cpus: &CpuSet) -> CpuSet {
     if both || is_exclusive(first, second) || is_exclusive(second, first) {
         return cpus.clone();
     }
-    // One of them is dedicated. A thread that can run nowhere else delays it, unless one of its own
+    // The other one is shared. A thread that can run nowhere else delays it, unless one of its own
     // machine does so already.
     let (dedicated, other) =
         if first.exclusivity.is_exclusive() { (first, second) } else { (second, first) };

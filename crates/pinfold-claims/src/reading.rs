@@ -16,6 +16,7 @@ impl Claims {
         for owner in owners::OWNERS {
             (owner.read)(&context, self);
         }
+        owners::cpusets::mark_confined(&context, self);
         if let Some(group) = own_group(host) {
             self.share_with(&group);
         }

@@ -288,7 +288,7 @@ fn confine(
         let reason = format!("memory of vnode {}", node.name);
         steps.push(write(group, paths::cpuset_mems(group), &nodes, reason));
     }
-    let reason = format!("vnode {} has {} here", node.name, cpus_text(&pus));
+    let reason = format!("vnode {} has {} here", node.name, cpus_text(pus));
     steps.push(write(group, paths::cpuset_cpus(group), &pus.to_string(), reason));
     Ok(steps)
 }

@@ -14,9 +14,9 @@ use std::cell::{Cell, OnceCell};
 
 use pinfold_host::mountinfo::{self, Version};
 use pinfold_host::{HostError, paths};
-use pinfold_model::{CpuSet, Finding};
+use pinfold_model::{CpuSet, Finding, Tid};
 
-use super::{kubelet, libvirt};
+use super::{kubelet, libvirt, placements};
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
 use crate::claim_set::Claims;
 use crate::context::{Context, group_of};
@@ -85,6 +85,72 @@ pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
 fn is_below(group: &str, above: &str) -> bool {
     let rest = group.strip_prefix(above);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Marks the groups that have only CPUs which machines keep exclusively, and processes that belong to
+/// no known owner: these can run nowhere else. A machine's own group is no other user of its CPUs.
+pub(crate) fn mark_confined(context: &Context<'_>, claims: &mut Claims) {
+    let kept: CpuSet =
+        claims.all().iter().filter(|one| is_of_machine(one)).map(|one| &one.cpus).collect();
+    let is_candidate =
+        |one: &Claim| one.active && one.owner.kind == &UNIT && one.cpus.is_subset(&kept);
+    let candidates: Vec<usize> =
+        (0..claims.known.len()).filter(|index| is_candidate(&claims.known[*index])).collect();
+    if candidates.is_empty() {
+        return;
+    }
+    let Ok(Some(mount)) = mountinfo::controller(context.host, "cpuset") else { return };
+    let root = mount.mount.path.trim_end_matches('/');
+    let machines = claims.all().iter().filter(|one| is_of_machine(one)).map(|one| {
+        let group = one.owner.process.and_then(|process| group_of(context.host, process));
+        (group, one.cpus.clone())
+    });
+    let machines: Vec<(Option<String>, CpuSet)> = machines.collect();
+    for index in candidates {
+        let Some(unit) = claims.known[index].source.unit.clone() else { continue };
+        let is_other =
+            |group: &Option<String>| !group.as_ref().is_some_and(|it| is_below(it, &unit));
+        let others = machines.iter().filter(|(group, _)| is_other(group));
+        let kept: CpuSet = others.map(|(_, cpus)| cpus).collect();
+        if claims.known[index].cpus.is_subset(&kept)
+            && has_other_process(context, claims, root, &unit, 0)
+        {
+            let claim = &mut claims.known[index];
+            claim.bound = claim.cpus.clone();
+        }
+    }
+}
+
+/// True if a claim is that of a running machine or process group whose process is known. The tasks of
+/// an emulated platform are in groups of their own, which it narrows itself.
+fn is_of_machine(claim: &Claim) -> bool {
+    let owner = &claim.owner;
+    let is_machine =
+        owner.kind.sort == OwnerCategory::Machine && owner.kind != &placements::PLATFORM;
+    claim.active && is_machine && owner.process.is_some() && claim.exclusivity.is_exclusive()
+}
+
+/// True if a group, or one below it without CPUs of its own, has a process of no known owner.
+fn has_other_process(
+    context: &Context<'_>,
+    claims: &Claims,
+    root: &str,
+    group: &str,
+    depth: usize,
+) -> bool {
+    let path = format!("{root}{group}");
+    let text = context.host.read_text(&paths::cgroup_procs(&path)).unwrap_or_default();
+    let pids = text.lines().filter_map(|line| line.trim().parse().ok()).map(Tid);
+    if pids.into_iter().any(|pid| !context.belongs(pid, claims)) {
+        return true;
+    }
+    let names = context.host.list(&path).unwrap_or_default();
+    let children = names.iter().filter(|name| may_be_group(name) && !name.starts_with(OF_PINFOLD));
+    children.map(|name| format!("{group}/{name}")).any(|child| {
+        let unit = Some(child.as_str());
+        let is_known = claims.all().iter().any(|claim| claim.source.unit.as_deref() == unit);
+        !is_known && depth < DEEPEST && has_other_process(context, claims, root, &child, depth + 1)
+    })
 }
 
 /// Reads the groups of a hierarchy.

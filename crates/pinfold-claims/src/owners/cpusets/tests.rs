@@ -197,3 +197,37 @@ fn containers_that_the_kubelet_does_not_know_have_their_cpus() {
         ["app 2-3 exclusive", "the other Kubernetes containers 0-1 shared", "podu-3 5 shared"];
     assert_eq!(found(&claims), expected);
 }
+
+/// The findings about CPUs that are used twice, with a machine on CPUs 4 and 5 and a unit with these
+/// CPUs and processes.
+fn twice(cpus: &str, processes: &str, machine_group: &str) -> Vec<String> {
+    let threads = ["4", "5"].map(|cpu| crate::owners::tests::status("CPU 0/KVM", 40, cpu));
+    let group = format!("0::{machine_group}\n");
+    let files = [
+        ("/sys/fs/cgroup/web.service/cgroup.procs", processes),
+        ("/proc/40/cgroup", group.as_str()),
+        ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0vm\0"),
+        ("/proc/40/task/41/status", threads[0].as_str()),
+        ("/proc/40/task/42/status", threads[1].as_str()),
+    ];
+    let claims = claims_of(&tree_with(&[("/web.service", cpus, "member")], &files));
+    let findings = crate::conflicts::findings(&claims.used_twice());
+    findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_group_with_only_cpus_of_a_machine_is_a_conflict() {
+    let scope = "/vm.scope";
+    let found = twice("4-5", "60\n", scope);
+    let [text] = found.as_slice() else { panic!("{found:?}") };
+    let used =
+        "the CPUs 4-5 are used by vm (virtual machine, process 40) and by web.service (cgroup)";
+    assert!(text.contains(used), "{text}");
+    assert!(text.contains("AllowedCPUs="), "{text}");
+    assert_eq!(twice("4", "60\n", scope).len(), 1);
+    // Its processes have another CPU, it has none, or they are the machine's.
+    assert!(twice("4-6", "60\n", scope).is_empty());
+    assert!(twice("4-5", "", scope).is_empty());
+    assert!(twice("4-5", "40\n", scope).is_empty());
+    assert!(twice("4-5", "40\n60\n", "/web.service").is_empty());
+}
