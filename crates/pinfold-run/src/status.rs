@@ -12,6 +12,7 @@ use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid}
 use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{is_platform, is_reachable};
 use crate::target::threads_by_journal;
+use crate::undo::EndedPlacement;
 use crate::{Exit, Failure, host, replan, undo, watched};
 
 /// One active placement.
@@ -131,6 +132,8 @@ pub struct Found {
     pub platforms: Vec<ActivePlatform>,
     /// Active placements whose journal is missing or wrong.
     pub lost: Vec<LostPlacement>,
+    /// The placements that ended.
+    pub ended: Vec<EndedPlacement>,
 }
 
 impl Found {
@@ -149,7 +152,7 @@ impl Found {
             && self.platforms.is_empty()
             && self.lost.is_empty()
         {
-            return Err(undo::unknown_placement_failure(wanted, is_any));
+            return Err(undo::unknown_placement_failure(wanted, is_any, &self.ended));
         }
         Ok(())
     }
@@ -176,8 +179,10 @@ pub fn find(host: &LiveHost, state: &str) -> Result<Found, Failure> {
 }
 
 fn find_in(host: &LiveHost, journals: &Journals<'_>) -> Result<Found, Failure> {
-    let mut found = Found::default();
-    for summary in journals.list()? {
+    let journals_found = journals.list()?;
+    let ended = undo::ended_placements(&journals_found);
+    let mut found = Found { ended, ..Found::default() };
+    for summary in journals_found {
         let record = summary.record.map_err(Failure::from);
         let looked = match record {
             Ok(Some(record)) if !record.has_ended() && record.require_here(host).is_err() => {

@@ -13,7 +13,7 @@ use pinfold_model::{Command, Tid, escape};
 
 use crate::emulate::status::{describe_end, is_platform};
 use crate::message::say;
-use crate::{Exit, Failure, apply_session, host, interrupt, leftovers};
+use crate::{Exit, Failure, apply_session, host, interrupt, leftovers, time};
 
 /// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.
 const LOOKS: u32 = 20;
@@ -122,9 +122,10 @@ fn undo_journals(
     if selection == Selection::Left {
         return undo_left(host, &journals, summaries);
     }
+    let ended = ended_placements(&summaries);
     summaries.retain(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()));
     if let Selection::Named(wanted) = selection {
-        summaries = find_named(summaries, wanted)?;
+        summaries = find_named(summaries, wanted, &ended)?;
     }
     let in_force: Vec<String> = summaries.into_iter().map(|one| one.id).collect();
     let ids = match (selection, in_force.len()) {
@@ -145,7 +146,11 @@ fn undo_journals(
 }
 
 /// The placement with this ID, or all of the one machine or group with this name or process ID.
-fn find_named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Failure> {
+fn find_named(
+    mut active: Vec<Summary>,
+    wanted: &str,
+    ended: &[EndedPlacement],
+) -> Result<Vec<Summary>, Failure> {
     if active.iter().any(|one| one.id == wanted) {
         active.retain(|one| one.id == wanted);
         return Ok(active);
@@ -165,7 +170,7 @@ fn find_named(mut active: Vec<Summary>, wanted: &str) -> Result<Vec<Summary>, Fa
         return Err(Failure::new(Exit::Residue, text).with_hint(format!("`{undo}` shows why")));
     }
     if active.is_empty() {
-        return Err(unknown_placement_failure(wanted, is_any));
+        return Err(unknown_placement_failure(wanted, is_any, ended));
     }
     if machines.len() > 1 {
         let text = format!("{} machines are named {}", machines.len(), escape::name(wanted));
@@ -186,9 +191,55 @@ pub fn is_machine(header: &Header, wanted: &str) -> bool {
     header.vm_name == wanted || wanted.parse() == Ok(header.vm.tid.0)
 }
 
-/// The failure for a name or ID that no active placement has; `is_any` is true if there is one.
+/// A placement that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedPlacement {
+    id: String,
+    vm_name: String,
+    process: Tid,
+    unix_s: u64,
+    why: String,
+}
+
+impl EndedPlacement {
+    /// The placement of a journal, if it ended.
+    #[must_use]
+    pub fn from_record(record: &Record) -> Option<Self> {
+        let Header { id, vm_name, vm, .. } = &record.header;
+        let (unix_s, why) = record.end()?;
+        let (id, vm_name, why) = (id.clone(), vm_name.clone(), why.to_owned());
+        Some(Self { id, vm_name, process: vm.tid, unix_s, why })
+    }
+
+    fn is_named(&self, wanted: &str) -> bool {
+        self.id == wanted || self.vm_name == wanted || wanted.parse() == Ok(self.process.0)
+    }
+}
+
+/// The placements of these journals that ended.
 #[must_use]
-pub fn unknown_placement_failure(wanted: &str, is_any: bool) -> Failure {
+pub fn ended_placements(journals: &[Summary]) -> Vec<EndedPlacement> {
+    let records = journals.iter().filter_map(|one| one.record.as_ref().ok()?.as_ref());
+    records.filter_map(EndedPlacement::from_record).collect()
+}
+
+/// The failure for a name or ID that no active placement has, with the last one that `ended`; `is_any`
+/// is true if a placement is active.
+#[must_use]
+pub fn unknown_placement_failure(wanted: &str, is_any: bool, ended: &[EndedPlacement]) -> Failure {
+    let ended = ended.iter().filter(|one| one.is_named(wanted));
+    if let Some(last) = ended.max_by_key(|one| one.unix_s) {
+        let text = format!(
+            "the placement {} of {} ended on {}: {}",
+            last.id,
+            escape::name(&last.vm_name),
+            time::date(last.unix_s),
+            escape::name(&last.why)
+        );
+        let journal = Command::new("journal").arg(&last.id);
+        return Failure::new(Exit::Input, text)
+            .with_hint(format!("nothing is left to revert; `{journal}` shows what it changed"));
+    }
     let text = format!(
         "there is no active placement with the ID or of the machine {}",
         escape::name(wanted)

@@ -131,7 +131,7 @@ pub fn watch(
     let mut watched = WatchedFile::new(&host, state)?;
     watcher.find_placements()?;
     if let Some(only) = options.only.filter(|_| watcher.placements.is_empty()) {
-        return Err(undo::unknown_placement_failure(only, has_active(&journals)?));
+        return Err(unknown_failure(only, &journals)?);
     }
     say(&format!(
         "watching {}; ctrl-C ends the watch, placements stay active",
@@ -160,10 +160,11 @@ pub fn watch(
     Ok(())
 }
 
-/// True if any placement is active.
-fn has_active(journals: &Journals<'_>) -> Result<bool, Failure> {
-    let list = journals.list()?;
-    Ok(list.iter().any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended())))
+/// The failure for a name or ID that no active placement has.
+fn unknown_failure(only: &str, journals: &Journals<'_>) -> Result<Failure, Failure> {
+    let all = journals.list()?;
+    let is_any = all.iter().any(|one| matches!(&one.record, Ok(Some(it)) if !it.has_ended()));
+    Ok(undo::unknown_placement_failure(only, is_any, &undo::ended_placements(&all)))
 }
 
 fn already_running_failure() -> Failure {

@@ -369,6 +369,15 @@ impl Record {
         matches!(self.entries.last(), Some(Entry::End { .. }))
     }
 
+    /// When the placement ended, in Unix seconds, and why; `None` while it is active.
+    #[must_use]
+    pub fn end(&self) -> Option<(u64, &str)> {
+        match self.entries.last() {
+            Some(Entry::End { unix_s, why }) => Some((*unix_s, why)),
+            Some(_) | None => None,
+        }
+    }
+
     /// True if it ended because of a reboot: only lasting changes were restored.
     #[must_use]
     pub fn was_ended_by_restart(&self) -> bool {

@@ -253,7 +253,9 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
     assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
     assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");
     assert!(journals.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
-    assert_parts(&journals.pinfold(&["undo", "twin"]).stderr_text(), &["none is active; `pinfold"]);
+    assert_parts(&journals.pinfold(&["undo", "twin"]).stderr_text(), &["of twin ended on "]);
+    let nonesuch = journals.pinfold(&["undo", "nonesuch"]);
+    assert_parts(&nonesuch.stderr_text(), &["none is active; `pinfold"]);
 }
 
 /// A plan cannot avoid the CPUs of a placement whose journal cannot be read, and says so.
@@ -386,4 +388,22 @@ fn is_refused(journals: &TestJournals, id: &str, lines: &[&str], path: &str) {
     assert_eq!(undone.status.code(), Some(5), "{path}: {said}");
     assert!(said.contains(path) && said.contains("it belongs to no tunable or cgroup"), "{said}");
     assert!(!journals.text(id).contains(r#"{"end""#), "{path}");
+}
+
+#[test]
+fn a_placement_that_ended_is_named_with_when_and_why() {
+    let journals = TestJournals::new();
+    let end = r#"{"end":{"unix_s":1770000100,"why":"ended with its process"}}"#;
+    journals.put("7-9", &format!("{HEADER}\n{STEP}\n{end}\n"));
+    let ended =
+        "the placement 7-9 of NAME ended on 2026-02-02 02:41:40 UTC: ended with its process";
+    for wanted in ["NAME", "7-9", "7"] {
+        for command in ["status", "undo", "watch"] {
+            let said = journals.pinfold(&[command, wanted]).expect_code(2);
+            assert!(said.contains(ended), "{command} {wanted}: {said}");
+            assert!(said.contains("`pinfold --state-dir"), "{command} {wanted}: {said}");
+        }
+    }
+    let said = journals.pinfold(&["status", "other"]).expect_code(2);
+    assert!(said.contains("there is no active placement"), "{said}");
 }

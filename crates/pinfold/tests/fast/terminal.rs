@@ -1,8 +1,10 @@
 //! What commands print: as wide as the terminal is, JSON where it is asked for, and a first line
 //! that answers.
 
-use crate::common::{self, Checked as _, PINFOLD, RYZEN, skip};
-use pinfold_host::process::{Output, find_program, is_root};
+use std::io::Read as _;
+
+use crate::common::{self, Checked as _, PINFOLD, RYZEN, Sandbox, skip};
+use pinfold_host::process::{Output, Stdio, find_program, is_root};
 
 const DESKTOP: &str = RYZEN;
 const DOMAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/desktop.xml");
@@ -324,4 +326,46 @@ fn missing_rights_say_how_to_have_them_with_the_variables_that_are_set() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     let command = "(`sudo PINFOLD_STATE_DIR=/root/pinfold-none pinfold undo --all`)";
     assert!(said.contains(&format!("run it as root {command}")), "{said}");
+}
+
+/// As before `| head -1`: the reader has gone, which is no error.
+#[test]
+fn a_closed_pipe_ends_a_command_quietly() {
+    let sandbox = Sandbox::new();
+    let lines = [
+        "status",
+        "status --json",
+        "journal",
+        "claims --seconds 0",
+        "claims --seconds 0 --json",
+        "topo",
+        "topo --json",
+        "topo --capture",
+        "doctor",
+        "plan --list",
+        "plan -s balanced --vcpus 2 --input example:ryzen-7950x3d",
+        "plan -s balanced --vcpus 2 --input example:ryzen-7950x3d --emit libvirt",
+        "advise --vcpus 1",
+        "measure --list",
+        "emulate methods",
+        "help",
+        "help formats",
+        "help files",
+        "--help",
+        "run --help",
+        "completions bash",
+        "version",
+        "top --once",
+    ];
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        let spawn = sandbox.spawn(&words).stdout(Stdio::Pipe).stderr(Stdio::Pipe);
+        let mut child = spawn.die_with_parent(true).start().expect("it starts");
+        drop(child.stdout());
+        let mut said = String::new();
+        child.stderr().expect("a pipe").read_to_string(&mut said).expect("text");
+        let status = child.wait().expect("it ends");
+        assert!(!said.contains("panicked"), "{line}: {said}");
+        assert_eq!(status.code(), Some(0), "{line}: {said}");
+    }
 }
