@@ -30,6 +30,8 @@ pub struct SharedCpus {
     pub cpus: CpuSet,
     /// The owners, as text.
     pub users: Vec<String>,
+    /// The processes of the other owners, as far as they are known.
+    pub processes: Vec<Tid>,
     /// What the user can do.
     hint: &'static str,
 }
@@ -103,7 +105,7 @@ pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
     parts.sort_by_key(|(cpus, _)| cpus.first());
     let findings = parts.into_iter().map(|(cpus, owners)| {
         let users = owners.iter().map(ToString::to_string).collect();
-        SharedCpus { cpus, users, hint: hint(&owners) }.finding()
+        SharedCpus { cpus, users, processes: Vec::new(), hint: hint(&owners) }.finding()
     });
     findings.collect()
 }
@@ -232,7 +234,8 @@ impl Claims {
         let shared = parts.into_iter().map(|(cpus, owners)| {
             let others = owners.iter().map(ToString::to_string);
             let users = std::iter::once(name.to_owned()).chain(others).collect();
-            SharedCpus { cpus, users, hint: hint(&owners) }
+            let processes = owners.iter().filter_map(|owner| owner.process).collect();
+            SharedCpus { cpus, users, processes, hint: hint(&owners) }
         });
         shared.collect()
     }

@@ -44,12 +44,13 @@ pub(crate) fn read(host: &dyn Host) -> Vec<Process> {
     pids.into_iter().map(Tid).filter_map(|pid| read_one(host, pid)).collect()
 }
 
-/// A process; `None` for a kernel thread and for one that may not be read.
+/// A process; `None` for a kernel thread, for one that has ended and for one that may not be read.
 fn read_one(host: &dyn Host, pid: Tid) -> Option<Process> {
     let (name, is_whole) = match host.link(&paths::process_file(pid, "exe")) {
         Ok(path) => (Some(file_name(path.trim_end_matches(" (deleted)")).to_owned()), true),
         Err(_) => match proc_stat::read(host, pid) {
-            Ok(Some(stat)) if stat.is_kernel_thread() => return None,
+            // One that has ended is listed until its parent has asked for its status.
+            Ok(Some(stat)) if stat.is_kernel_thread() || stat.has_ended() => return None,
             Ok(Some(stat)) => (Some(stat.comm), false),
             Ok(None) | Err(_) => (None, false),
         },
@@ -132,8 +133,12 @@ mod tests {
     use crate::owners::tests::{claims_of, found, host};
 
     fn stat(pid: u32, name: &str, flags: u32) -> String {
+        stat_in("S", pid, name, flags)
+    }
+
+    fn stat_in(state: &str, pid: u32, name: &str, flags: u32) -> String {
         let rest = "0 ".repeat(45);
-        format!("{pid} ({name}) S 1 {pid} {pid} 0 -1 {flags} {rest}\n")
+        format!("{pid} ({name}) {state} 1 {pid} {pid} 0 -1 {flags} {rest}\n")
     }
 
     /// Reading `cmdline` of a process that hangs in a page fault would wait without limit.
@@ -152,6 +157,8 @@ mod tests {
                 ("/proc/13/cmdline", "bash\0-l\x007\0--file-prefix\0a\0".to_owned()),
                 ("/proc/14/stat", stat(14, "kvm", proc_stat::PF_KTHREAD)),
                 ("/proc/14/cmdline", "kvm\0".to_owned()),
+                ("/proc/15/stat", stat_in("Z", 15, "spdk_tgt", 0)),
+                ("/proc/15/cmdline", "spdk_tgt\0-m\x000x20\0".to_owned()),
             ],
         );
         tree.insert_link("/proc/12/exe", "/srv/poll (deleted)");

@@ -9,7 +9,7 @@ pub use pinfold_claims::{Claims, USED_TWICE};
 use pinfold_claims::{Exclusivity, Owner, Source, owners::busy_threads};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
-use pinfold_model::Finding;
+use pinfold_model::{Finding, Plan};
 
 use crate::emulate::status::{cpus_of, is_platform};
 use crate::{Failure, host, interrupt};
@@ -145,6 +145,13 @@ fn add_journals(
     Ok(())
 }
 
+/// A plan without the threads that were moved one by one and have ended.
+pub(crate) fn without_ended(host: &LiveHost, plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    plan.moved.retain(|(task, _)| process::task_alive(host, *task).unwrap_or(true));
+    plan
+}
+
 fn add_record(claims: &mut Claims, host: &LiveHost, record: &Record) -> Result<(), Failure> {
     let header = &record.header;
     let id = header.id.clone();
@@ -163,7 +170,7 @@ fn add_record(claims: &mut Claims, host: &LiveHost, record: &Record) -> Result<(
     } else {
         let owner = placement(&header.vm_name, &id).of_process(process.tid);
         match pinfold_plan::schema::from_json(&header.plan) {
-            Ok(plan) => claims.add_plan(&owner, &plan),
+            Ok(plan) => claims.add_plan(&owner, &without_ended(host, &plan)),
             Err(_) => claims.add_unreadable(id),
         }
     }
@@ -172,9 +179,9 @@ fn add_record(claims: &mut Claims, host: &LiveHost, record: &Record) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use pinfold_host::Host as _;
     use pinfold_host::process::{Spawn, own_pid};
-    use pinfold_model::CpuSet;
+    use pinfold_host::{Host as _, paths, proc_stat};
+    use pinfold_model::{CpuSet, Request, TaskId, VcpuCount};
 
     use super::*;
 
@@ -203,5 +210,17 @@ mod tests {
         let claims = of_existing(&live, Some(&state)).unwrap();
         assert_eq!(claims.bound_threads_on(&CpuSet::first_n(4096)).count(), 0);
         spin.kill().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_was_moved_and_has_ended_uses_no_cpu() {
+        let live = LiveHost::new().unwrap();
+        let topology = pinfold_topology::read_input(&live, "core:4 pu:1").unwrap();
+        let request = Request::vm("a", VcpuCount::Exactly(1));
+        let mut plan = pinfold_plan::plan("compact", &topology, &request).unwrap();
+        let own = proc_stat::at(&live, &paths::own_stat()).unwrap().unwrap().task();
+        let ended = TaskId { start_time: own.start_time + 1, ..own };
+        plan.moved = [own, ended].map(|task| (task, CpuSet::first_n(1))).into();
+        assert_eq!(without_ended(&live, &plan).moved, [(own, CpuSet::first_n(1))]);
     }
 }

@@ -9,7 +9,7 @@ use pinfold_host::{Clock as _, ControlSocket, LiveHost, SystemClock};
 use pinfold_model::escape;
 
 use crate::message::say;
-use crate::{Failure, emulate, gate, jobs};
+use crate::{Failure, booting, emulate, gate, jobs};
 
 /// A supervisor refuses connections between the two calls that open its socket (`bind` and
 /// `listen`).
@@ -37,7 +37,10 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
     }
     let names = state.list()?;
     found.extend(
-        names.iter().filter(|name| jobs::is_left(host, name)).map(|name| state.path_of(name)),
+        names
+            .iter()
+            .filter(|name| jobs::is_left(host, name) || booting::is_left(host, name))
+            .map(|name| state.path_of(name)),
     );
     let gates = names.into_iter().filter(|name| gate::is_socket(name));
     let sockets = gates.map(|name| state.path_of(&name)).chain([emulate::ipc::socket(state)]);

@@ -30,6 +30,7 @@
 
 pub mod advise;
 pub mod apply_session;
+pub mod booting;
 mod cgroup_tree;
 pub mod claims;
 pub mod completions;

@@ -4,13 +4,14 @@ use std::process::ExitStatus;
 
 use pinfold_apply::{OnDrift, Target};
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{SystemClock, process};
+use pinfold_host::{LiveHost, SystemClock, proc_stat, process};
 use pinfold_model::text::cpus_text;
 use pinfold_model::{Command, CpuSet, MachineSpec, Plan, Topology, escape};
 use pinfold_vm::launch::{self, LaunchOptions, Resumed, RunningVm};
 use pinfold_vm::{MachineCommand, hypervisors, threads};
 
 use crate::apply_session::{self, OnStop, Placement};
+use crate::booting::{BootingFile, BootingMachine};
 use crate::claims::{self, Claims};
 use crate::emulate::exec;
 use crate::helper_program::Session;
@@ -218,16 +219,40 @@ fn boot(
     command: &dyn MachineCommand,
     state: &StateDir,
 ) -> Result<Option<(StartLock, Claims)>, Failure> {
-    if wait_for_guest(vm, after, command.agent_socket().as_deref())? == Outcome::Ended {
+    let host = host::live()?;
+    let name = command.spec().name.unwrap_or_default();
+    let outcome = {
+        let _shown = show_booting(&host, vm, after, &name, state);
+        wait_for_guest(vm, after, command.agent_socket().as_deref())?
+    };
+    if outcome == Outcome::Ended {
         return Ok(None);
     }
-    let host = host::live()?;
     let lock = StartLock::wait(state)?;
     vm.found = threads::discover(&host, vm.found.pid, Some(&mut *vm.monitor))?;
-    let name = command.spec().name.unwrap_or_default();
     let mut claims = claims::of_state(&host, state)?;
     claims::add_bound_threads(&host, &mut claims);
     Ok(Some((lock, claims.without_machine(&host, vm.found.pid, &name))))
+}
+
+/// Shows the machine in `status` while it boots; without that it is placed all the same.
+fn show_booting<'s>(
+    host: &LiveHost,
+    vm: &RunningVm,
+    after: &PinAfter,
+    name: &str,
+    state: &'s StateDir,
+) -> Option<BootingFile<'s>> {
+    let stat = proc_stat::read(host, vm.found.pid).ok()??;
+    let machine = BootingMachine {
+        name: name.to_owned(),
+        process: stat.task(),
+        cpus: after.wide.clone(),
+        condition: after.condition.describe(),
+    };
+    BootingFile::write(host, state, &machine)
+        .inspect_err(|error| say(&format!("warning: `status` does not show the guest: {error}")))
+        .ok()
 }
 
 fn wait_for_guest(

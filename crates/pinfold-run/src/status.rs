@@ -9,11 +9,12 @@ use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
 
+use crate::booting::BootingMachine;
 use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{is_platform, is_reachable};
 use crate::target::threads_by_journal;
 use crate::undo::EndedPlacement;
-use crate::{Exit, Failure, host, replan, undo, watched};
+use crate::{Exit, Failure, booting, host, replan, undo, watched};
 
 /// One active placement.
 pub struct ActivePlacement {
@@ -56,14 +57,25 @@ impl ActivePlacement {
         Some((tables.to_string(), far))
     }
 
+    /// True if all threads of a role have ended.
+    fn has_ended(&self, role: &Role) -> bool {
+        let roles = self.status.iter().flat_map(|status| &status.roles);
+        let mut own = roles.filter(|one| one.role == *role).peekable();
+        own.peek().is_some() && own.all(|one| one.found.is_none())
+    }
+
     /// The plan with the CPUs that its threads really have: another placement may have isolated some
     /// of those that a role shares with others, and a program may have moved threads.
-    fn plan_as_found(&self) -> Plan {
-        let mut plan = self.plan.clone();
+    /// What ended uses no CPU.
+    fn plan_as_found(&self, host: &LiveHost) -> Plan {
+        let mut plan = claims::without_ended(host, &self.plan);
         let roles = self.status.iter().flat_map(|status| &status.roles);
         let (roles, drifted): (Vec<_>, Vec<_>) = roles.partition(|role| role.ok);
         let drifted = drifted.into_iter().filter_map(|one| Some((one.task, one.found.clone()?)));
         plan.moved.extend(drifted);
+        for vnode in &mut plan.vnodes {
+            vnode.threads.retain(|thread| !self.has_ended(&thread.role));
+        }
         for thread in plan.vnodes.iter_mut().flat_map(|vnode| &mut vnode.threads) {
             let mut found = CpuSet::new();
             for role in roles.iter().filter(|role| role.role == thread.role) {
@@ -134,6 +146,8 @@ pub struct Found {
     pub lost: Vec<LostPlacement>,
     /// The placements that ended.
     pub ended: Vec<EndedPlacement>,
+    /// The machines that boot before they are placed.
+    pub booting: Vec<BootingMachine>,
 }
 
 impl Found {
@@ -146,11 +160,13 @@ impl Found {
         self.placements.retain(|one| one.is_named(wanted));
         self.damaged.retain(|one| one.id == wanted);
         self.platforms.retain(|one| one.id == wanted);
+        self.booting.retain(|one| one.name == wanted || wanted.parse() == Ok(one.process.tid.0));
         self.lost.retain(|one| one.id() == wanted || (wanted.parse() == Ok(one.process.tid.0)));
         if self.placements.is_empty()
             && self.damaged.is_empty()
             && self.platforms.is_empty()
             && self.lost.is_empty()
+            && self.booting.is_empty()
         {
             return Err(undo::unknown_placement_failure(wanted, is_any, &self.ended));
         }
@@ -171,6 +187,7 @@ pub fn find(host: &LiveHost, state: &str) -> Result<Found, Failure> {
     };
     if let Some(directory) = &directory {
         find_watched(host, directory, &mut found.placements)?;
+        found.booting = booting::list(host, directory)?;
     }
     found.lost = undo::find_lost(host, state)?;
     // A journal that cannot be read is reported once.
@@ -241,11 +258,11 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
         claims = claims.without(&one.id);
         let owner = claims::placement(&one.vm_name, &one.id).of_process(one.process);
         let owner = pinfold_claims::Owner { manager, ..owner };
-        claims.add_plan(&owner, &one.plan_as_found());
+        claims.add_plan(&owner, &one.plan_as_found(host));
     }
     for one in placements {
         let others = claims_of_others(host, &claims, one);
-        let plan = one.plan_as_found();
+        let plan = one.plan_as_found(host);
         let owner = claims::placement(&one.vm_name, &one.id).to_string();
         let shared = others.shared_cpus(&owner, &plan).into_iter().map(|mut shared| {
             // The same text for each of the placements that share these CPUs.

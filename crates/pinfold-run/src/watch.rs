@@ -16,7 +16,7 @@ use pinfold_apply::{
 };
 use pinfold_claims::{CpuUsage, SharedCpus};
 use pinfold_host::files::StateDir;
-use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, proc_stat, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Finding, Plan, Role, TaskId, Tid};
 use pinfold_top::VnodeSample;
@@ -480,7 +480,7 @@ impl WatcherState<'_> {
     /// ends.
     fn compare_claims(&mut self) {
         let now = SystemClock.now_ns();
-        if !self.needs_claims() || now < self.claims_at {
+        if !self.needs_claims() || (now < self.claims_at && !self.has_ended_user()) {
             return;
         }
         self.claims_at = now.saturating_add(CLAIMS_NS);
@@ -510,6 +510,16 @@ impl WatcherState<'_> {
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);
             }
         }
+    }
+
+    /// True if another owner of a CPU that is used twice has ended.
+    fn has_ended_user(&self) -> bool {
+        let conflicts = self.placements.values().flat_map(|placement| &placement.conflicts);
+        let mut processes = conflicts.flat_map(|shared| &shared.processes);
+        processes.any(|pid| {
+            proc_stat::read(self.host, *pid)
+                .is_ok_and(|stat| stat.is_none_or(|stat| stat.has_ended()))
+        })
     }
 
     /// The speeds of the vnodes, for metrics.

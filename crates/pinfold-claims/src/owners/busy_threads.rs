@@ -126,7 +126,8 @@ pub fn read_bound(host: &dyn Host, claims: &Claims) -> Vec<BoundThread> {
             let age = now.saturating_sub(stat.start_time);
             let is_busy = age.saturating_mul(uptime::TICK_NS) >= 1_000_000_000
                 && stat.cpu_ticks.saturating_mul(10) >= age;
-            if is_busy && !stat.is_kernel_thread() && !context.belongs(pid, claims) {
+            let is_own = stat.is_kernel_thread() || stat.has_ended();
+            if is_busy && !is_own && !context.belongs(pid, claims) {
                 found.push(BoundThread { process: pid, name: stat.comm, cpu });
             }
         }

@@ -8,6 +8,7 @@ use pinfold_model::Finding;
 use serde::Serialize;
 
 use super::{ActivePlacement, ActivePlatform, DamagedJournal, Found};
+use crate::booting::BootingMachine;
 
 /// Name of the format.
 const FORMAT: &str = "pinfold-status/1";
@@ -22,6 +23,7 @@ pub struct StatusDocument {
     damaged: Vec<DamagedEntry>,
     lost: Vec<LostEntry>,
     leftovers: Vec<String>,
+    waiting: Vec<WaitingEntry>,
 }
 
 impl StatusDocument {
@@ -36,6 +38,7 @@ impl StatusDocument {
             damaged: found.damaged.iter().map(DamagedEntry::new).collect(),
             lost: found.lost.iter().map(LostEntry::new).collect(),
             leftovers: leftovers.to_vec(),
+            waiting: found.booting.iter().map(WaitingEntry::new).collect(),
         }
     }
 }
@@ -223,6 +226,21 @@ impl PlatformEntry {
 }
 
 #[derive(Serialize)]
+struct WaitingEntry {
+    vm: String,
+    pid: u32,
+    cpus: String,
+    until: String,
+}
+
+impl WaitingEntry {
+    fn new(one: &BootingMachine) -> Self {
+        let (vm, until) = (one.name.clone(), one.condition.clone());
+        Self { vm, pid: one.process.tid.0, cpus: one.cpus.to_string(), until }
+    }
+}
+
+#[derive(Serialize)]
 struct DamagedEntry {
     id: String,
     why: String,
@@ -287,7 +305,7 @@ mod tests {
             "{\"damaged\":[{\"hint\":null,\"id\":\"3-4\",\"why\":\"line 2 is cut\"}],\
              \"format\":\"pinfold-status/1\",\"in_force\":[],\"is_active\":false,\
              \"leftovers\":[\"/run/pinfold/old\"],\"lost\":[],\
-             \"platforms\":[{\"id\":\"1-2\",\"pid\":7,\"supervised\":false}]}"
+             \"platforms\":[{\"id\":\"1-2\",\"pid\":7,\"supervised\":false}],\"waiting\":[]}"
         );
     }
 }

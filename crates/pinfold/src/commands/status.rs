@@ -7,6 +7,7 @@ use pinfold_host::LiveHost;
 use pinfold_model::text::{count_noun, cpus_text, select_verb};
 use pinfold_model::{Command, CpuSet, Policy, Topology, VnodeKind};
 use pinfold_plan::layout::Layout;
+use pinfold_run::booting::BootingMachine;
 use pinfold_run::claims::USED_TWICE;
 use pinfold_run::status::{ActivePlacement, ActivePlatform, Found, StatusDocument, find};
 use pinfold_run::{Exit, Failure, ended_placements, host, inputs, leftovers};
@@ -71,6 +72,16 @@ fn report(host: &LiveHost, found: &Found, ignores_claims: bool) {
         show(&format!("\n{}", to_text(one, topology.as_ref())));
     }
     found.platforms.iter().for_each(|one| show(&platform(one)));
+    found.booting.iter().for_each(|one| show(&format!("\n{}", booting(one))));
+}
+
+fn booting(BootingMachine { name, process, cpus, condition }: &BootingMachine) -> String {
+    format!(
+        "{} (process {}): boots on {} and waits until {condition}; then it is placed",
+        output::name(name),
+        process.tid,
+        cpus_text(cpus)
+    )
 }
 
 fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatform) -> String {
@@ -90,7 +101,7 @@ fn platform(ActivePlatform { id, supervisor, answers, is_alive }: &ActivePlatfor
 
 /// The answer in one line.
 pub fn answer(found: &Found, ignores_claims: bool) -> (Tone, String) {
-    let Found { placements: found, damaged, platforms, lost } = found;
+    let Found { placements: found, damaged, platforms, lost, booting, ended: _ } = found;
     let drifted = found.iter().filter(|one| !one.is_as_planned()).count();
     let orphans = platforms.iter().filter(|one| !one.is_alive).count();
     let mut parts = Vec::new();
@@ -117,6 +128,10 @@ pub fn answer(found: &Found, ignores_claims: bool) -> (Tone, String) {
     }
     if !lost.is_empty() {
         parts.push(format!("{} without a usable journal", count_noun(lost.len(), "placement")));
+    }
+    if !booting.is_empty() {
+        let wait = select_verb(booting.len(), "waits", "wait");
+        parts.push(format!("{} {wait} for a placement", count_noun(booting.len(), "machine")));
     }
     if sharing > 0 {
         let have = select_verb(sharing, "has", "have");

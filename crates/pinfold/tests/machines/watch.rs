@@ -12,7 +12,7 @@ use pinfold_host::process::{Child, Signaled, Spawn, signal};
 use pinfold_host::{
     Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, files, mountinfo, paths,
 };
-use pinfold_model::text::pus_text;
+use pinfold_model::text::{cpus_text, pus_text};
 use pinfold_model::{CpuSet, Tid};
 use pinfold_vm::qemu::{Qmp, QmpTransport as _};
 use serde_json::{Value, json};
@@ -64,6 +64,14 @@ impl TestMachine {
             "waited in vain for {words} in:\n{}",
             self.said_text()
         );
+    }
+
+    /// The last event whose sentence has these words.
+    fn event(&self, words: &str) -> Value {
+        let said = self.said_text();
+        let events = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut own = events.filter(|it| it["text"].as_str().is_some_and(|it| it.contains(words)));
+        own.next_back().expect("the event was reported")
     }
 
     fn said_text(&self) -> String {
@@ -236,10 +244,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
 
     let own = grows_and_shrinks(&scene, vcpu);
     let reported = scene.read("said");
-    assert!(
-        reported.contains("\"found\":\"CPUs ") && reported.contains("\"who\":\""),
-        "{reported}"
-    );
+    assert!(reported.contains("\"found\":\"CPU") && reported.contains("\"who\":\""), "{reported}");
 
     signal(watch.pid(), Signaled::Terminate).expect("asked to end");
     assert!(
@@ -405,8 +410,14 @@ fn a_change_by_another_program_stays_and_the_plan_follows() {
     assert_eq!((scene.mask(vcpu), scene.mask(main)), (elsewhere.clone(), before.clone()));
     scene.run(&["status"]).expect_success();
     assert!(!scene.read("said").contains("\"restored\""), "{}", scene.read("said"));
+    // The next change came after the new plan, not after the last comparison with the old one.
+    let planned_at = scene.event("vcpu(1) was added")["unix_s"].as_u64();
+    scene.host.set_affinity(vcpu, &before).expect("moved");
+    scene.reported(&format!("vcpu(0) stays on {}", pus_text(&before)));
+    let moved = scene.event(&format!("(vcpu(0)): its owner moved it to {}", cpus_text(&before)));
+    assert!(planned_at.is_some() && moved["after_unix_s"].as_u64() >= planned_at, "{moved}");
     let undo = scene.run(&["undo"]).expect_success();
-    assert_eq!(scene.mask(vcpu), elsewhere, "its owner's: {}", undo.stderr_text());
+    assert_eq!(scene.mask(vcpu), before, "its owner's: {}", undo.stderr_text());
     let others = masks(&scene).into_iter().filter(|(tid, _)| *tid != vcpu);
     others.for_each(|(tid, mask)| assert_eq!(mask, before, "{tid}"));
 }

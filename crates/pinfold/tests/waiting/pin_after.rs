@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 
 use crate::common::machine::{QEMU, list_masks};
-use crate::common::{Sandbox, is_missing, skip, until};
+use crate::common::{Checked as _, Sandbox, is_missing, skip, until};
 use pinfold_host::process::{Child, Signaled, own_pid};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, files};
 use pinfold_model::{CpuSet, Tid};
@@ -70,6 +70,9 @@ impl Booting {
             self.said()
         );
         assert!(until(|| self.said().contains("applied")), "{}", self.said());
+        let status = self.sandbox.print(&["status"]);
+        assert!(status.contains("1 placement is active"), "{status}");
+        assert!(!status.contains("waits"), "{status}");
         self.run.signal(Signaled::Interrupt).expect("it runs");
         let ended = self.run.wait().expect("it ends");
         assert_eq!(ended.code(), Some(130), "{}", self.said());
@@ -87,6 +90,13 @@ fn a_guest_boots_on_all_cpus_until_a_port_is_open() {
     };
     SystemClock.sleep_ns(500_000_000);
     booting.assert_wide();
+    let waits = format!("and waits until port {address} is open");
+    let status = booting.sandbox.print(&["status"]);
+    let flat = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("1 machine waits for a placement") && flat.contains(&waits), "{status}");
+    let pid = booting.sandbox.read("pid").trim().to_owned();
+    let json = booting.sandbox.run(&["status", &pid, "--json"]).json();
+    assert_eq!(json["waiting"][0]["pid"].to_string(), pid, "{json}");
     let _guest = TcpListener::bind(&address).expect("the port is free");
     booting.assert_pinned();
 }
