@@ -139,6 +139,9 @@ fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failur
 fn demand_of(text: &str) -> Result<NodeDemand, String> {
     let (vcpus, memory) = text.split_once(':').unwrap_or((text, "0"));
     let vcpus = vcpus.trim().parse().map_err(|_| format!("{vcpus:?} is not a number of vCPUs"))?;
+    if vcpus == 0 {
+        return Err("a machine has at least 1 vCPU".to_owned());
+    }
     let mib: u64 =
         memory.trim().parse().map_err(|_| format!("{memory:?} is not a number of MiB"))?;
     Ok(NodeDemand { vcpus, memory_bytes: mib.saturating_mul(MIB), page_bytes: None })
@@ -183,7 +186,7 @@ mod tests {
         let demand = demand_of("2:200").unwrap();
         assert_eq!((demand.vcpus, demand.memory_bytes), (2, 200 * MIB));
         assert_eq!(demand_of("4").unwrap().memory_bytes, 0);
-        for wrong in ["", ":", "x", "2:x", "-1", "2:-1", "99999999999", "1:2:3"] {
+        for wrong in ["", ":", "x", "2:x", "-1", "2:-1", "99999999999", "1:2:3", "0", "0:512"] {
             assert!(demand_of(wrong).is_err(), "{wrong}");
             assert_eq!(numad_answer(wrong).0, online_nodes());
         }

@@ -55,7 +55,7 @@ pub fn help_columns() -> usize {
 }
 
 /// Words that people type for commands and options of other names.
-const MEANT: [(&str, &str); 13] = [
+const MEANT: [(&str, &str); 14] = [
     ("htop", "`pinfold top` shows which machine waits for a CPU now, and why"),
     ("check", "`pinfold plan --check FILE` checks a domain file or a plan"),
     ("pin", "`pinfold apply NAME -s balanced` pins a running machine"),
@@ -65,6 +65,7 @@ const MEANT: [(&str, &str); 13] = [
     ("cyclictest", "`pinfold measure wakeup` measures wake-ups as cyclictest does"),
     ("latency", "`pinfold measure` lists what can be measured"),
     ("taskset", "`pinfold run --cores N -- COMMAND` runs a command on cores of its own"),
+    ("-w", "`pinfold advise --vcpus N --memory MIB` is what `numad -w N:MIB` asks"),
     ("--node", "`--avoid CPUS` excludes the CPUs of other nodes; `pinfold topo` lists them"),
     ("--numa", "`--avoid CPUS` excludes the CPUs of other nodes; `pinfold topo` lists them"),
     ("--cpus", "`--vcpus N` is the number of vCPUs, `--avoid CPUS` excludes host CPUs"),
@@ -127,6 +128,10 @@ fn hint(error: &clap::Error) -> Option<String> {
         let option = word.split(' ').next();
         let example = EXAMPLES.iter().find(|example| example.split(' ').next() == option);
         return example.map(|example| format!("for example: {example}"));
+    }
+    let is_zero = context(ContextKind::InvalidValue).is_some_and(|value| value == "0");
+    if is_zero && word.starts_with("--vcpus") {
+        return Some("a machine has at least 1 vCPU, for example: --vcpus 4".to_owned());
     }
     if let Some((_, meant)) = MEANT.iter().find(|(typed, _)| *typed == word) {
         return Some((*meant).to_owned());

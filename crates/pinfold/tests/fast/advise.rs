@@ -37,6 +37,13 @@ fn numad_always_gets_an_answer() {
         let nodes = pinfold_model::CpuSet::parse_list(output.stdout_text().trim());
         assert!(nodes.is_ok_and(|nodes| !nodes.is_empty()), "{request}: {}", output.stdout_text());
     }
+    let all = pinfold_host::files::read_text("/sys/devices/system/node/online");
+    for request in ["0:512", "0"] {
+        let output = run(&numad, ["-w", request]);
+        assert_eq!(output.status.code(), Some(0), "{request}: {}", output.stderr_text());
+        let all = all.as_deref().map_or("0", str::trim);
+        assert_eq!(output.stdout_text().trim(), all, "{request}");
+    }
     let more = run(&numad, ["-w", "1:1", "-v"]);
     assert!(more.status.success() && !more.stdout.is_empty(), "{}", more.stderr_text());
     for words in [&["-i", "15"][..], &["-D", "/tmp"], &[]] {

@@ -253,6 +253,10 @@ fn words_for_other_commands_lead_to_them() {
     check("run qemu-system-x86_64 -m 64", "`pinfold run -- qemu-system-x86_64`");
     check("run ./bench", "`pinfold run -- ./bench`");
     check("plan --vcpus -4", "-4 is negative");
+    check("advise --vcpus 0", "at least 1 vCPU, for example: --vcpus 4");
+    check("advise -w 0:512", "`pinfold advise --vcpus N --memory MIB`");
+    check("advise -w", "`pinfold advise --vcpus N --memory MIB`");
+    check("run --pin-timeout 1s -- qemu-system-x86_64", "--pin-after <CONDITION>");
     check("measure spin-gap --seconds 2s", "write a number without a unit");
     check("apply --pid abc", "write a number without a unit");
     check("balance", "`pinfold plan -s balanced`");
