@@ -264,7 +264,7 @@ fn watch_places_a_machine_that_is_started_by_hand_once() {
     let name = sandbox.root().rsplit(['/', '.']).next().expect("a name").to_owned();
     let text = format!(
         "[default]\nstrategy = \"compact\"\navoid = \"{}\"\n[[domain]]\nname = \"{name}\"\n",
-        own.difference(&one)
+        own.difference(&one).union(&CpuSet::single(PuId(8191)))
     );
     let file = sandbox.write("domains.toml", text);
     let mut watch = sandbox.start_logged(&["watch", "--domains", &file]);
@@ -284,6 +284,9 @@ fn watch_places_a_machine_that_is_started_by_hand_once() {
         said()
     );
     assert!(machine.print(&["status"]).contains("1 placement is active"), "{:?}", said());
+    // The row is used without the CPU that the host does not have.
+    let warning = "warning: placement: avoid: this host has no CPU 8191";
+    assert!(said().unwrap_or_default().contains(warning), "{:?}", said());
     // The undo of its owner wins.
     machine.run(&["undo", "--all"]).expect_success();
     SystemClock.sleep_ns(3 * SECOND_NS);
