@@ -27,6 +27,7 @@ echo "self $$"
 grep -s -H "" /proc/[0-9]*/task/[0-9]*/stat || true
 grep -s -H "^Cpus_allowed_list:" /proc/[0-9]*/task/[0-9]*/status || true
 grep -s -H -E "^0::|:cpuset:" /proc/[0-9]*/task/[0-9]*/cgroup || true
+grep -s -H "" /proc/irq/[0-9]*/smp_affinity_list | sed "s/^/irq:/"
 find ROOT -type d | sort | sed "s/$/:group/"
 find ROOT -name "cpuset.*" ! -name "*memory_pressure" -o -name cgroup.subtree_control | sort | xargs grep -s -H "" || true
 "#;
@@ -85,6 +86,8 @@ pub(crate) struct Snapshot {
     pub(crate) tasks: BTreeMap<u32, Task>,
     /// Content of every tunable, and one entry for each group.
     pub(crate) knobs: BTreeMap<String, String>,
+    /// The CPUs of each interrupt.
+    interrupts: BTreeMap<u32, String>,
 }
 
 impl Snapshot {
@@ -113,11 +116,16 @@ impl Snapshot {
     fn parse(text: &str, v1: bool) -> Result<Self, String> {
         let mut raw: BTreeMap<u32, Raw<'_>> = BTreeMap::new();
         let mut knobs: BTreeMap<String, String> = BTreeMap::new();
+        let mut interrupts = BTreeMap::new();
         let mut own = 0;
         for line in text.lines() {
             let bad = || format!("{line:?}");
             if let Some(number) = line.strip_prefix("self ") {
                 own = number.parse().map_err(|_| bad())?;
+            } else if let Some(rest) = line.strip_prefix("irq:/proc/irq/") {
+                let (number, _) = rest.split_once('/').ok_or_else(bad)?;
+                let (_, list) = rest.split_once(':').ok_or_else(bad)?;
+                interrupts.insert(number.parse().map_err(|_| bad())?, list.to_owned());
             } else if let Some(rest) = of_task(line) {
                 let (path, value) = rest.split_once(':').ok_or_else(bad)?;
                 let (tid, file) = thread_of(path).ok_or_else(bad)?;
@@ -141,12 +149,18 @@ impl Snapshot {
                 tasks.insert(tid, task);
             }
         }
-        Ok(Self { tasks, knobs })
+        Ok(Self { tasks, knobs, interrupts })
     }
 
     /// The content of a tunable, without the newline; empty if it does not exist.
     pub(crate) fn knob(&self, path: &str) -> &str {
         self.knobs.get(path).map_or("", |text| text.trim_end_matches('\n'))
+    }
+
+    /// The CPUs of the interrupt that a thread handles.
+    fn interrupt_of(&self, task: &Task) -> Option<&str> {
+        let (number, _) = task.name.strip_prefix("irq/")?.split_once('-')?;
+        self.interrupts.get(&number.parse().ok()?).map(String::as_str)
     }
 
     /// The threads with this process group, if there are any.
@@ -165,7 +179,18 @@ impl Snapshot {
         let mut found = Vec::new();
         for (tid, was) in &before.tasks {
             match self.tasks.get(tid).filter(|task| task.start == was.start) {
-                Some(is) => compare(*tid, was, is, &mut found),
+                Some(is) => {
+                    compare(*tid, was, is, &mut found);
+                    // The kernel moves the thread of an interrupt when the next one comes.
+                    match (before.interrupt_of(was), self.interrupt_of(is)) {
+                        (Some(was), Some(is)) if was == is => {}
+                        (Some(old), Some(new)) => found.push(format!(
+                            "task {tid} ({}): its interrupt is on {new}, was on {old}",
+                            was.name
+                        )),
+                        (_, _) => compare_masks(*tid, was, is, &mut found),
+                    }
+                }
                 None if was.is_kernel_thread() => {} // workers are created and ended by the kernel
                 None => found.push(format!("task {tid} ({}) has ended", was.name)),
             }
@@ -194,11 +219,15 @@ fn compare(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
     if was.group != is.group {
         found.push(format!("task {tid} ({name}) is in {}, was in {}", is.group, was.group));
     }
-    if was.mask != is.mask && !is.has_mask_of_pool() {
-        found.push(format!("task {tid} ({name}) has the mask {}, had {}", is.mask, was.mask));
-    }
     if was.policy != is.policy {
         found.push(format!("task {tid} ({name}) has policy {:?}, had {:?}", is.policy, was.policy));
+    }
+}
+
+fn compare_masks(tid: u32, was: &Task, is: &Task, found: &mut Vec<String>) {
+    if was.mask != is.mask && !is.has_mask_of_pool() {
+        let name = &was.name;
+        found.push(format!("task {tid} ({name}) has the mask {}, had {}", is.mask, was.mask));
     }
 }
 
@@ -333,6 +362,26 @@ mod tests {
             "self 5\n/proc/3/task/3/stat:3 (rcu_gp) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n"
         );
         Snapshot::parse(&text, false).unwrap()
+    }
+
+    #[test]
+    fn of_an_interrupt_its_list_is_compared_and_not_the_mask_of_its_thread() {
+        let look = |mask: &str, list: &str| {
+            let stat = "S 2 0 0 0 -1 2129984 1 2 3 4 5 6 7 8 -51 0 1 0 7 1 2 3 4 5 6 7 8 9 0 0 0 0 0 0 17 3 50 1 0 0";
+            let text = format!(
+                "self 5\n/proc/3/task/3/stat:3 (irq/25-virtio0) {stat}\n/proc/3/task/3/status:Cpus_allowed_list:\t{mask}\n/proc/3/task/3/cgroup:0::/\n{list}"
+            );
+            Snapshot::parse(&text, false).unwrap()
+        };
+        let all = "irq:/proc/irq/25/smp_affinity_list:0-3\n";
+        let first = "irq:/proc/irq/25/smp_affinity_list:0\n";
+        let found =
+            |after: Snapshot, list: &str| after.differences(&look("0-3", list), &BTreeMap::new());
+        assert!(found(look("0", all), all).is_empty(), "it moves at its next interrupt");
+        let moved = ["task 3 (irq/25-virtio0): its interrupt is on 0, was on 0-3"];
+        assert_eq!(found(look("0-3", first), all), moved);
+        let masks = ["task 3 (irq/25-virtio0) has the mask 0, had 0-3"];
+        assert_eq!(found(look("0", ""), ""), masks, "without its list");
     }
 
     #[test]
