@@ -33,6 +33,7 @@ use pinfold_host::{Clock, Host, HostError, LiveHost, process};
 use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
+pub use prune::HISTORY;
 pub(crate) use record::{ENDED, JournalId, RESTARTED};
 pub use record::{EarlierUndo, Entry, Header, Namespaces, NewPlan, Outcome, Record};
 pub(crate) use storage::Storage;
@@ -250,8 +251,15 @@ impl<'c> Journals<'c> {
     /// [`JournalError::Store`]. An error of a single journal is in its summary.
     pub fn list(&self) -> Result<Vec<Summary>, JournalError> {
         let names = self.files.list()?;
-        let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
-        Ok(ids.map(|id| Summary { id: id.to_owned(), record: self.read(id) }).collect())
+        let mut summaries = Vec::new();
+        for id in names.iter().filter_map(|name| name.strip_suffix(SUFFIX)) {
+            match self.read(id) {
+                // Another Pinfold process has removed an ended journal meanwhile.
+                Err(JournalError::Store(error)) if error.is_gone() => {}
+                record => summaries.push(Summary { id: id.to_owned(), record }),
+            }
+        }
+        Ok(summaries)
     }
 
     /// Path of the journal directory.

@@ -48,7 +48,7 @@ pub use apply::{
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};
 pub use journal::{
-    EarlierUndo, Entry, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
+    EarlierUndo, Entry, HISTORY, Header, JOURNALS, Journal, JournalError, Journals, LostPlacement,
     LostReason, Namespaces, NewJournal, NewPlan, Outcome, Record, Summary, active_journals,
     lost_placements, remove_void_marks, stale_marks,
 };

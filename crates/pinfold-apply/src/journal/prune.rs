@@ -7,7 +7,7 @@ use crate::tasks;
 
 /// Number of ended journals that are kept for the reader. Older ones are removed once there are
 /// more than twice as many.
-pub(super) const HISTORY: usize = 16;
+pub const HISTORY: usize = 16;
 
 impl Journals<'_> {
     /// Limits the number of ended journals to the latest [`HISTORY`]. Active and unreadable

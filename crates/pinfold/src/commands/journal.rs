@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use pinfold_apply::{Entry, Journals, Outcome, Record, Summary};
+use pinfold_apply::{Entry, HISTORY, Journals, Outcome, Record, Summary};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::{count_noun, select_verb};
 use pinfold_model::{Command, Undo};
@@ -72,8 +72,10 @@ fn resolve(journals: &Journals<'_>, wanted: &str) -> Result<Vec<Summary>, Failur
 
 /// The failure for a name or ID that no journal has.
 fn unknown(wanted: &str) -> Failure {
-    Failure::new(Exit::Input, format!("there is no journal {wanted:?}"))
-        .with_hint(format!("`{}` lists them", Command::new("journal")))
+    Failure::new(Exit::Input, format!("there is no journal {wanted:?}")).with_hint(format!(
+        "`{}` lists those that are kept: active ones, and the latest {HISTORY} that ended",
+        Command::new("journal")
+    ))
 }
 
 fn list(host: &LiveHost, mut all: Vec<Summary>, as_json: bool) -> Result<(), Failure> {

@@ -106,7 +106,7 @@ fn what_is_not_understood_is_named_with_a_hint_and_hides_nothing() {
         &["2-2.jsonl: cannot parse line 2", "mv ", "pinfold-journal/9", "a later one"],
     );
     journals.run(&["2-2"]).expect_code(3);
-    for (id, part) in [("9-9", "there is no journal"), ("../x", "there is no journal")] {
+    for (id, part) in [("9-9", "the latest 16 that ended"), ("../x", "there is no journal")] {
         let unknown = journals.run(&[id]);
         assert_eq!(unknown.status.code(), Some(2));
         assert!(unknown.stderr_text().contains(part), "{}", unknown.stderr_text());
