@@ -358,7 +358,11 @@ impl OwnCpus {
         let (mut dedicated, mut several) = (CpuSet::new(), CpuSet::new());
         let mut bound = CpuSet::new();
         if !pinfold_plan::has_pins(plan) {
-            return Self { isolated: CpuSet::new(), dedicated, shared: several, bound };
+            // One CPU that was left: the mask of its threads looks like a pin.
+            let single =
+                plan.threads().map(|(_, thread)| &thread.pus).filter(|cpus| cpus.len() == 1);
+            let shared = single.collect();
+            return Self { isolated: CpuSet::new(), dedicated, shared, bound };
         }
         let pins_all = !pinfold_plan::pins_nothing(&plan.strategy);
         let counted: Vec<_> =

@@ -168,14 +168,15 @@ fn plan_by(
 /// Adds a finding to a plan about the exclusive CPUs of others that it avoids, one for each
 /// owner whose CPUs it uses, and those about claims that are not known.
 pub fn report_in(claims: &Claims, plan: &mut Plan) {
-    if !pinfold_plan::has_pins(plan) {
-        return;
-    }
     let used = plan.pus();
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let others = claims.without_names(&names).into_iter();
     let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
     let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
+    if !pinfold_plan::has_pins(plan) {
+        plan.findings.extend(avoided);
+        return;
+    }
     let conflicts = claims.conflicts(&names.join(", "), plan);
     plan.findings.extend(claims.planned_again(&names));
     plan.findings.extend(avoided);

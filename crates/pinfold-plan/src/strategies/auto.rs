@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use pinfold_model::text::count_noun;
+use pinfold_model::text::{count_noun, cpus_text};
 use pinfold_model::{
     CpuSet, EmulatorRequest, Finding, IsolationScope, Plan, Preference, Request, SmtRequest,
     Topology, VcpuCount, VmRequest, Work,
@@ -449,7 +449,8 @@ fn add_unpinned_rules(
     let (pus, asked) = (available.usable.len(), sum.units());
     let why = match spare {
         0 => format!(
-            "do not pin, because only {pus} of one core is available, and the host needs it"
+            "all threads float over {}, because no other core is available, and the host needs it",
+            cpus_text(&available.usable)
         ),
         _ => format!(
             "do not pin, because {asked} must share {pus} CPUs, and only the kernel's \

@@ -116,6 +116,26 @@ fn a_pin_by_hand_that_no_strategy_chose_is_a_conflict_too() {
     assert_eq!(claims.used_twice().len(), 1);
 }
 
+/// The mask of a machine that floats over one CPU is no pin, and the plan names who has the others.
+#[test]
+fn machines_that_float_over_the_last_cpu_share_it() {
+    let topology = topology("core:2 pu:1");
+    let mut claims = Claims::default();
+    let first = plan(&claims, Some("compact"), &topology, &request("a", 1)).unwrap();
+    claims.add_plan(&owner("a"), &first);
+    for name in ["b", "c"] {
+        let mut next = plan(&claims, None, &topology, &request(name, 1)).unwrap();
+        report_in(&claims, &mut next);
+        let said: Vec<String> = next.findings.iter().map(ToString::to_string).collect();
+        assert!(said.iter().any(|text| text.contains("all threads float over CPU ")), "{said:?}");
+        assert!(said.iter().any(|text| text.contains("reserved for a")), "{said:?}");
+        claims.add_plan(&owner(name), &next);
+        let used = claims.all().iter().find(|claim| claim.owner.name == name);
+        assert!(used.is_some_and(|claim| !claim.exclusivity.is_exclusive()), "{claims:?}");
+    }
+    assert!(claims.used_twice().is_empty(), "{claims:?}");
+}
+
 #[test]
 fn cpus_on_which_vcpus_float_may_be_shared() {
     let topology = topology("core:8 pu:1");
