@@ -79,7 +79,7 @@ fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
 fn hint(owners: &[&Owner]) -> &'static str {
     if owners.iter().any(|owner| owner.kind == &cpusets::UNIT) {
         "the processes of the cgroup can run nowhere else: give it other CPUs (AllowedCPUs= of its \
-         unit, or cpuset.cpus), or the machine; `pinfold claims` shows its path"
+         unit, or cpuset.cpus), or give the machine others; `pinfold claims` shows its path"
     } else if owners.last().is_some_and(|owner| owner.journal.is_some()) {
         "undo one of the placements, or apply it again with fewer vCPUs or other CPUs"
     } else {
