@@ -342,6 +342,17 @@ impl Plan {
         Plan { vnodes: vec![vnode.clone()], exclusive, isolation, ..self.clone() }
     }
 
+    /// Of a plan for several vnodes the part of the one that has one of these names; the whole plan
+    /// if it has one vnode, or none with such a name.
+    #[must_use]
+    pub fn part_for(&self, names: &[&str]) -> Plan {
+        let own = self.vnodes.iter().find(|vnode| names.contains(&vnode.name.as_str()));
+        match own.filter(|_| self.vnodes.len() > 1) {
+            Some(own) => self.extract_vnode(own),
+            None => self.clone(),
+        }
+    }
+
     /// All threads, each with its vnode.
     pub fn threads(&self) -> impl Iterator<Item = (&VnodePlan, &ThreadPlan)> {
         self.vnodes.iter().flat_map(|vnode| vnode.threads.iter().map(move |thread| (vnode, thread)))

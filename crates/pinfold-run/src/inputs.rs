@@ -190,15 +190,18 @@ pub fn read_part(path: &str, vnode: Option<&str>) -> Result<Plan, Failure> {
     }
 }
 
-/// A plan from a file, or the part for its vnode of this name, checked against this host and the
-/// vCPUs of a machine.
+/// A plan from a file, or the part for its vnode of this name or of the machine with one of these
+/// names, checked against this host and the vCPUs of the machine.
 pub fn plan_for_host(
     path: &str,
     vnode: Option<&str>,
+    names: &[&str],
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
-    fitting(path, read_part(path, vnode)?, topology, vcpus)
+    let plan = read_part(path, vnode)?;
+    let plan = if vnode.is_some() { plan } else { plan.part_for(names) };
+    fitting(path, plan, topology, vcpus)
 }
 
 /// A plan that was read from a file, if it fits this host and the vCPUs of a machine.

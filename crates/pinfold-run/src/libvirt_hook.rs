@@ -288,7 +288,8 @@ impl Placing<'_> {
         match choice {
             Choice::Saved(path, plan) => {
                 let vcpus = Vcpus::from_found(found);
-                inputs::fitting(path, Plan::clone(plan), now.topology, &vcpus)
+                let own = plan.part_for(&[&self.domain.name]);
+                inputs::fitting(path, own, now.topology, &vcpus)
             }
             Choice::Settings(settings, origin) => {
                 let name = &self.domain.name;

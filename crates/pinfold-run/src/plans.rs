@@ -1,7 +1,6 @@
 //! What every use of a plan checks: that it is for one machine, and for this host.
 
 use pinfold_model::{Plan, VnodePlan};
-use pinfold_plan::command;
 
 use crate::{Exit, Failure};
 
@@ -9,12 +8,11 @@ use crate::{Exit, Failure};
 pub fn single(plan: &Plan) -> Result<&VnodePlan, Failure> {
     plan.single_vnode().map_err(|error| {
         let failure = Failure::from_error(Exit::Input, &error, None);
-        match plan.vnodes.first() {
-            Some(first) => {
-                let command = command::plan_command(&plan.extract_vnode(first), None);
-                failure.with_hint(format!("plan for one of them: `{command}`"))
-            }
-            None => failure,
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        match names.as_slice() {
+            [] => failure,
+            [first, ..] => failure
+                .with_hint(format!("choose one of {}, as in `--vnode {first}`", names.join(", "))),
         }
     })
 }

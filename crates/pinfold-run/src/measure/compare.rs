@@ -152,7 +152,7 @@ pub fn plans(
                 ));
             }
             let one = Vcpus::from_range(1..=1);
-            let check = |file: &str| inputs::plan_for_host(file, None, &bench.topology, &one);
+            let check = |file: &str| inputs::plan_for_host(file, None, &[], &bench.topology, &one);
             let plans: (Plan, Plan) = (check(first)?, check(second)?);
             remarks.push(format!("each block starts the guest twice; {}", guest.place(how)));
             let taken = interleaved(bench, blocks, |side| {

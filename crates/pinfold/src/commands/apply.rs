@@ -407,13 +407,10 @@ fn plan_for(
 ) -> Result<Plan, Failure> {
     let vcpus = Vcpus::from_found(&vm.found);
     if let Some(path) = &arguments.plan {
-        // A plan for several machines has a part for this one.
-        let joint = inputs::read_plan(path)?;
         let uuid = vm.domain.as_ref().map(ManagedDomain::uuid);
-        let is_own = |name: &str| name == vm.name || Some(name) == uuid;
-        let own = joint.vnodes.iter().find(|vnode| joint.vnodes.len() > 1 && is_own(&vnode.name));
-        let vnode = arguments.vnode.as_deref().or(own.map(|vnode| vnode.name.as_str()));
-        let mut plan = inputs::plan_for_host(path, vnode, topology, &vcpus)?;
+        let names: Vec<&str> = [vm.name.as_str()].into_iter().chain(uuid).collect();
+        let vnode = arguments.vnode.as_deref();
+        let mut plan = inputs::plan_for_host(path, vnode, &names, topology, &vcpus)?;
         // `status` and `undo` find the placement by the name of its machine.
         if let [only] = plan.vnodes.as_mut_slice() {
             only.name.clone_from(&vm.name);

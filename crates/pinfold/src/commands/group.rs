@@ -92,6 +92,7 @@ fn plan_for(arguments: &RunArgs, claims: &Claims, topology: &Topology) -> Result
         Some(path) => inputs::plan_for_host(
             path,
             arguments.vnode.as_deref(),
+            &[],
             topology,
             &Vcpus::from_range(0..=0),
         ),

@@ -85,7 +85,10 @@ impl MachinePlanner<'_> {
         let vnode = self.arguments.vnode.as_deref();
         inputs::plan_with_tunables(claims, &self.tunables, self.topology, |claims| {
             match &self.arguments.plan {
-                Some(path) => inputs::plan_for_host(path, vnode, self.topology, vcpus),
+                Some(path) => {
+                    let names: Vec<&str> = spec.name.as_deref().into_iter().collect();
+                    inputs::plan_for_host(path, vnode, &names, self.topology, vcpus)
+                }
                 None => self.plan_machine(spec, vcpus, claims),
             }
         })

@@ -63,6 +63,31 @@ fn undo_names_the_process_that_holds_a_placement_and_leaves_it() {
     sandbox.print(&["undo", "--all"]);
 }
 
+/// A machine that `run` starts gets the part of a joint plan that has its name.
+#[test]
+fn run_takes_the_part_of_a_joint_plan_that_has_the_machines_name() {
+    if several_cpus().is_none() || is_missing(&[QEMU]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let words = ["plan", "-s", "compact", "--vm", "name=a,vcpus=1", "--vm", "name=b,vcpus=1"];
+    let plan = sandbox.print(&[&words[..], &["--json", "--ignore-claims"]].concat());
+    let file = sandbox.write("joint.json", plan);
+    let run = |name: &str| {
+        let words = ["run", "--plan", &file, "--", QEMU, "-M", "q35", "-accel", "tcg", "-S"];
+        let options = ["-display", "none", "-nodefaults", "-m", "32M", "-name", name];
+        let run = sandbox.spawn(&[&words[..], &options].concat()).stdout(Stdio::Null);
+        run.stderr(Stdio::Pipe).die_with_parent(true)
+    };
+    let status = || sandbox.run(&["status"]).stdout_text();
+    let mut started = run("b").start().expect("pinfold starts");
+    assert!(until(|| status().contains("vcpu(0)") && status().contains(": b ")), "{}", status());
+    started.signal(Signaled::Interrupt).expect("it runs");
+    started.wait_for(&SystemClock, MINUTE_NS).expect("its state");
+    let said = run("c").capture(MINUTE_NS).expect("it ends").expect_code(2);
+    assert!(said.contains("choose one of a, b, as in `--vnode a`"), "{said}");
+}
+
 /// The CPUs of this process; `None`, reported, if a mask that shows cannot be made of them.
 fn several_cpus() -> Option<CpuSet> {
     let own = LiveHost::new().expect("a host").affinity(process::own_pid()).expect("a mask");
