@@ -60,7 +60,7 @@ pub use status::{ForeignTask, RoleStatus, Status, status};
 pub use steps::{Planned, group_name, online_steps, plan_steps, plan_steps_with_journals};
 pub use tasks::{ManagedSetting, RecordedPin, Rules, Target};
 pub use tunable_status::{TunableStatus, read_tunables};
-pub use undo::{undo, undo_observed};
+pub use undo::{undo, undo_host_part, undo_observed};
 pub use undo_report::UndoReport;
 pub use watch::{
     Extent, MAX_REPAIRS, MachineChange, OnDrift, QuickCheck, Roles, WatchEvent, Watcher,

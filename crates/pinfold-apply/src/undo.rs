@@ -162,6 +162,25 @@ pub(crate) fn drop_steps(
     report
 }
 
+/// Undoes what a placement changed on the host, for a machine that has ended. Changes of its definition
+/// stay active until they are undone. Does nothing for a placement of an earlier boot.
+pub fn undo_host_part(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoReport {
+    let record = journal.record();
+    let mut report = UndoReport::default();
+    match record.is_of_this_boot(host) {
+        Ok(true) => {}
+        Ok(false) => return report,
+        Err(error) => {
+            report.fail("the journal", &error);
+            return report;
+        }
+    }
+    let steps = record.steps();
+    let steps = steps.filter(|(index, step)| !step.is_lasting() && !record.is_dropped(*index));
+    let indices: BTreeSet<usize> = steps.map(|(index, _)| index).collect();
+    if indices.is_empty() { report } else { drop_steps(host, journal, &indices) }
+}
+
 /// False for a file that has other bytes than before a step.
 fn is_as_before(host: &dyn HostMut, step: &Step) -> bool {
     let Some((path, original)) = step.undo.as_write_file() else { return true };

@@ -401,8 +401,23 @@ pub fn undo(host: &LiveHost, mut journal: Journal<'_>) -> Result<UndoReport, Fai
     revert(host, &mut journal)
 }
 
+/// Undoes what a placement changed on the host, for a machine that has ended; the changes of its
+/// definition (`--config`) stay until `undo`.
+pub(crate) fn undo_host_part(
+    host: &LiveHost,
+    mut journal: Journal<'_>,
+) -> Result<UndoReport, Failure> {
+    let report = pinfold_apply::undo_host_part(host, &mut journal);
+    check(report, &journal)
+}
+
 fn revert(host: &dyn HostMut, journal: &mut Journal<'_>) -> Result<UndoReport, Failure> {
     let report = pinfold_apply::undo(host, journal);
+    check(report, journal)
+}
+
+/// Prints what an undo could not restore exactly.
+fn check(report: UndoReport, journal: &Journal<'_>) -> Result<UndoReport, Failure> {
     let findings = report.equivalent.iter().chain(&report.vanished).chain(&report.changed);
     // Several steps of one thread or file have the same finding.
     let texts: BTreeSet<String> = findings.map(ToString::to_string).collect();

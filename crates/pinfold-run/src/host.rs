@@ -7,7 +7,7 @@ use pinfold_apply::Journals;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::{Clock, LiveHost, Systemd};
 use pinfold_model::{Origin, Topology};
-use pinfold_vm::libvirt::LibvirtBackend;
+use pinfold_vm::libvirt::{Caller, LibvirtBackend};
 
 use crate::{Exit, Failure};
 
@@ -25,6 +25,13 @@ pub fn live_within(keeper_ns: u64) -> Result<LiveHost, Failure> {
     Ok(host
         .with_setting_backend(Systemd::new(keeper_ns))
         .with_setting_backend(LibvirtBackend::new(keeper_ns)))
+}
+
+/// As [`live`], for a hook of libvirt, which never calls libvirt.
+pub(crate) fn live_in_hook(caller: Caller) -> Result<LiveHost, Failure> {
+    let libvirt = LibvirtBackend::new(MANAGER_TIMEOUT_NS).called_by(caller);
+    let host = LiveHost::new()?.with_setting_backend(Systemd::new(MANAGER_TIMEOUT_NS));
+    Ok(host.with_setting_backend(libvirt))
 }
 
 /// True for a process that a signal or a debugger has stopped.

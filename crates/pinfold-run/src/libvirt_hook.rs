@@ -21,7 +21,7 @@ use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
 use pinfold_model::text::pus_text;
 use pinfold_model::{Command, Finding, Plan, Severity, Tid};
 use pinfold_vm::DiscoveredVm;
-use pinfold_vm::libvirt::{HookDomain, PinTarget};
+use pinfold_vm::libvirt::{Caller, HookDomain, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
@@ -33,7 +33,7 @@ use crate::start_lock::StartLock;
 use crate::start_plan::{self, HostNow, Source, Started};
 use crate::target::to_target;
 use crate::vcpus::Vcpus;
-use crate::{Exit, Failure, end_waiter, host, inputs, interrupt, time};
+use crate::{Exit, Failure, end_waiter, ended_placements, host, inputs, interrupt, time};
 
 /// Name of the entries in the log.
 const LOG: &str = "pinfold-libvirt-hook";
@@ -61,19 +61,36 @@ pub fn handle(event: &HookEvent, state: Option<&str>) {
     match receiver.recv_timeout(longest) {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => {
-            say(&format!("domain {:?} was not placed: {failure}", event.domain));
-            record(event, &format!("was not placed: {}", failure.message));
+            let what = unfinished(event);
+            say(&format!("domain {:?} {what}: {failure}", event.domain));
+            record(event, &format!("{what}: {}", failure.message));
         }
         Err(RecvTimeoutError::Timeout) => report(
             event,
-            &format!(
-                "was not placed within {} s; `pinfold undo --left` reverts what was begun",
-                longest.as_secs()
-            ),
+            &format!("{} within {} s; {}", unfinished(event), longest.as_secs(), remedy(event)),
         ),
         Err(RecvTimeoutError::Disconnected) => {
-            report(event, "was not placed: an internal error, which is a bug in Pinfold");
+            let what = unfinished(event);
+            report(event, &format!("{what}: an internal error, which is a bug in Pinfold"));
         }
+    }
+}
+
+/// True for an event at which a domain has ended.
+fn is_end(event: &HookEvent) -> bool {
+    matches!((event.operation.as_str(), event.phase.as_str()), ("stopped" | "release", "end"))
+}
+
+/// What a hook that failed did not do.
+fn unfinished(event: &HookEvent) -> &'static str {
+    if is_end(event) { "has ended, and its placement was not reverted" } else { "was not placed" }
+}
+
+fn remedy(event: &HookEvent) -> &'static str {
+    if is_end(event) {
+        "`pinfold status` names the placement, and `pinfold undo` reverts it"
+    } else {
+        "`pinfold undo --left` reverts what was begun"
     }
 }
 
@@ -83,7 +100,7 @@ fn react(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
         ("started", "begin") => place(event, state, Occasion::Start),
         ("reconnect", "begin") => place(event, state, Occasion::Reconnect),
         // Also after a migration to another host.
-        ("stopped" | "release", "end") => end_domain(event, state),
+        (_, _) if is_end(event) => end_domain(event, state),
         (_, _) => Ok(()),
     }
 }
@@ -124,7 +141,7 @@ fn report_finding(event: &HookEvent, finding: &Finding) {
 fn place(event: &HookEvent, state: Option<&str>, occasion: Occasion) -> Result<(), Failure> {
     let (xml, domain) = read_domain()?;
     let Some(choice) = choose(event, &domain, &xml)? else { return Ok(()) };
-    let host = host::live()?;
+    let host = host::live_in_hook(Caller::Hook)?;
     let state = host::state(state)?;
     let journals = host::journals(&state, &SystemClock)?;
     let pid = match domain.process(&host, &event.run_dir) {
@@ -310,9 +327,11 @@ impl Placing<'_> {
     }
 }
 
-/// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs.
+/// Cleans up after a domain that has ended: cgroups, and tasks that were excluded from its CPUs. What
+/// `apply --config` wrote into its definition is for its next start: that stays until `undo`, which
+/// can call libvirt.
 fn end_domain(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
-    let host = host::live()?;
+    let host = host::live_in_hook(Caller::EndHook)?;
     let clock = SystemClock;
     let state = host::state(state)?;
     let journals = host::journals(&state, &clock)?;
@@ -324,7 +343,11 @@ fn end_domain(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
         }
         match journals.reopen(&summary.id) {
             Ok(Some(journal)) if !journal.record().has_ended() => {
-                apply_session::undo(&host, journal)?;
+                if ended_placements::is_for_next_start(journal.record()) {
+                    apply_session::undo_host_part(&host, journal)?;
+                } else {
+                    apply_session::undo(&host, journal)?;
+                }
             }
             // The process that waits for the end of the machine has reverted it, or does so now.
             Ok(_) | Err(JournalError::Busy { .. }) => {}

@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 
 use crate::common::{
-    Bench, DOMAIN, VM, break_at, pin, set, v1_libvirt, v1_machine_group, v2_systemd,
+    Bench, DOMAIN, VM, assert_same, break_at, pin, set, v1_libvirt, v1_machine_group, v2_systemd,
 };
 use pinfold_apply::{
-    Extent, Journals, NewJournal, OnDrift, Point, RecordedPin, WatchEvent, Watcher, plan_steps,
-    undo_observed,
+    Extent, Journals, NewJournal, OnDrift, Point, RecordedPin, WatchEvent, Watcher, apply,
+    group_name, no_observer, plan_steps, undo, undo_host_part, undo_observed,
 };
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{Change, IsolationScope, Lifetime, Setting, SettingManager, Tid};
@@ -218,6 +218,35 @@ fn a_domain_that_ended_is_gone_and_its_successor_is_not_touched() {
     assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), None);
     case.host.forget_settings(DOMAIN);
     assert!(bench.undo(&case).is_complete());
+}
+
+/// What the hook does at the end of a domain: libvirt waits for it, and cannot be called.
+#[test]
+fn the_end_of_a_domain_reverts_the_host_and_leaves_its_definition() {
+    let (case, bench) = (v1_libvirt().with(IsolationScope::Own), Bench::new());
+    let expected = case.host.clone();
+    let group = group_name(case.host.task(Tid(VM)).unwrap().id());
+    let mut journal = bench.begin(&case);
+    apply(&case.host, &case.plan, &case.target, &mut journal, &mut no_observer()).unwrap();
+    assert!(case.host.snapshot().contains(&group));
+    for host in [&case.host, &expected] {
+        host.exit(Tid(VM));
+    }
+    let pinned = value(&case.host, "vcpupin 0", Lifetime::Lasting);
+    assert_eq!(pinned.as_deref(), Some("1"));
+    for hook in ["stopped", "release"] {
+        let report = undo_host_part(&case.host, &mut journal);
+        assert!(report.is_complete() && report.changed.is_empty(), "{hook}: {report:?}");
+        assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), pinned, "{hook}");
+        assert!(!journal.record().has_ended() && !journal.record().is_being_undone(), "{hook}");
+        assert!(!case.host.snapshot().contains(&group), "{hook}");
+    }
+    assert!(undo(&case.host, &mut journal).is_complete());
+    assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Lasting), None);
+    // Of a domain that has ended libvirt has no pins.
+    case.host.forget_settings(DOMAIN);
+    expected.forget_settings(DOMAIN);
+    assert_same(&expected.snapshot(), &case.host, "the end of a domain");
 }
 
 #[test]

@@ -13,16 +13,45 @@ use super::pins::{self, NUMATUNE, PinTarget, Pins};
 use super::{Domain, Libvirt, LibvirtError, silent};
 use crate::VmError;
 
+/// The program that uses the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A command.
+    Command,
+    /// A hook for which libvirt waits while it holds the domain's lock, so libvirt cannot answer.
+    Hook,
+    /// The same, at the end of the domain: its running instance has no settings any more.
+    EndHook,
+}
+
 /// The libvirt backend of the host's settings interface.
 #[derive(Clone, Debug)]
 pub struct LibvirtBackend {
     timeout_ns: u64,
+    caller: Caller,
 }
 
 impl LibvirtBackend {
     /// Creates the backend; `timeout_ns` is the time limit of one call.
     pub fn new(timeout_ns: u64) -> Self {
-        Self { timeout_ns }
+        Self { timeout_ns, caller: Caller::Command }
+    }
+
+    /// Creates the backend of a hook, which never calls libvirt.
+    #[must_use]
+    pub fn called_by(self, caller: Caller) -> Self {
+        Self { caller, ..self }
+    }
+
+    /// # Errors
+    /// [`HostError::Kept`] if libvirt waits for this process.
+    fn require_call(&self, setting: &Setting) -> Result<(), HostError> {
+        let is_gone = self.caller == Caller::EndHook && setting.lifetime == Lifetime::Running;
+        if self.caller == Caller::Command {
+            return Ok(());
+        }
+        let why = "libvirt waits for this hook and cannot be called".to_owned();
+        Err(fail_kept(setting, why, is_gone, None))
     }
 
     fn client(&self, setting: &Setting) -> Result<Libvirt, VmError> {
@@ -59,6 +88,7 @@ impl SettingBackend for LibvirtBackend {
         if let SettingManager::LibvirtStatus { file } = &setting.keeper {
             return status_pin(file, setting);
         }
+        self.require_call(setting)?;
         let xml = self.client(setting).and_then(|libvirt| libvirt.xml_of(setting));
         let pins = xml.and_then(|xml| Ok(Pins::from_xml(&xml)?)).map_err(|e| fault(setting, e))?;
         if setting.lifetime == Lifetime::Running && !pins.running {
@@ -75,6 +105,7 @@ impl SettingBackend for LibvirtBackend {
             let why = "the status of a domain can only be read".to_owned();
             return Err(fail_kept(setting, why, false, None));
         }
+        self.require_call(setting)?;
         let done = self.client(setting).and_then(|libvirt| match (value, setting.lifetime) {
             (Some(value), _) => libvirt.set(setting, value),
             (None, Lifetime::Running) => libvirt.reset_pin(setting),
@@ -244,7 +275,32 @@ fn fail_kept(setting: &Setting, why: String, gone: bool, hint: Option<String>) -
 
 #[cfg(test)]
 mod tests {
-    use super::is_local;
+    use pinfold_host::{HostError, SettingBackend as _};
+    use pinfold_model::{Lifetime, Setting, SettingManager};
+
+    use super::{Caller, LibvirtBackend, is_local};
+
+    /// An hour of patience: a call would fail at another place.
+    #[test]
+    fn a_hook_never_calls_libvirt() {
+        for (caller, lifetime, is_gone) in [
+            (Caller::Hook, Lifetime::Running, false),
+            (Caller::Hook, Lifetime::Lasting, false),
+            (Caller::EndHook, Lifetime::Running, true),
+            (Caller::EndHook, Lifetime::Lasting, false),
+        ] {
+            let keeper = SettingManager::Libvirt { uri: "qemu:///system".to_owned() };
+            let (object, key) = ("web".to_owned(), "emulatorpin".to_owned());
+            let setting = Setting { keeper, object, key, lifetime };
+            let backend = LibvirtBackend::new(3_600_000_000_000).called_by(caller);
+            let answers = [backend.get(&setting).map(drop), backend.set(&setting, Some("0"))];
+            for answer in answers {
+                let Err(HostError::Kept { why, gone, .. }) = answer else { panic!("{answer:?}") };
+                assert!(why.contains("waits for this hook"), "{why}");
+                assert_eq!(gone, is_gone, "{caller:?} {lifetime:?}");
+            }
+        }
+    }
 
     #[test]
     fn only_local_connections_are_opened() {

@@ -24,7 +24,7 @@ use pinfold_host::{Host, HostError, process};
 use pinfold_model::Tid;
 use serde_json::{Value, json};
 
-pub use self::backend::{LibvirtBackend, memory_value};
+pub use self::backend::{Caller, LibvirtBackend, memory_value};
 pub use self::error::LibvirtError;
 pub use self::hook::HookDomain;
 pub use self::pins::{NUMATUNE, PinTarget, Pins};

@@ -454,6 +454,46 @@ fn the_hook_places_a_domain_that_libvirt_starts() {
     );
 }
 
+/// libvirt waits for its hook and answers no other client about the domain meanwhile.
+#[test]
+fn the_hook_of_a_domain_that_was_placed_with_its_definition_never_calls_libvirt() {
+    let hooks = Sandbox::new();
+    let Some(daemon) = daemon_with_hook(&hooks) else { return };
+    let (file, one) = plan(&daemon);
+    run("chmod", ["0644", &file]).expect_success();
+    let virsh = find_program("virsh").expect("it was found before");
+    let (own, log) = (format!("{}/bin/virsh", root(&daemon)), format!("{}/calls", root(&daemon)));
+    let script = format!("#!/bin/sh\necho \"$*\" >> {log}\nexec {virsh} \"$@\"\n");
+    files::write_atomic(&own, script.as_bytes()).expect("written");
+    run("chmod", ["0755", &own]).expect_success();
+    start_domain(&daemon, "");
+    // As the user of the daemon and its hook.
+    let uri = format!("LIBVIRT_DEFAULT_URI={}", daemon.uri());
+    let (program, state) =
+        (format!("{}/pinfold", hooks.root()), format!("--state-dir={}/state", root(&daemon)));
+    let home = format!("HOME={}", root(&daemon));
+    let user = ["--clear-groups", "--reuid=65534", "--regid=65534", "env", &uri, &home];
+    let user = [&user[..], &[program.as_str(), &state]].concat();
+    let as_user = |words: &[&str]| run("setpriv", [&user[..], words].concat());
+    let place = ["apply", "--libvirt", NAME, "--plan", &file, "--config"];
+    as_user(&place).expect_success();
+    assert!(masks(pid(&daemon)).values().all(|mask| *mask == one), "{:?}", masks(pid(&daemon)));
+    let begun = SystemClock.now_ns();
+    daemon.virsh(&["destroy", NAME]).expect("it ends");
+    let took = SystemClock.now_ns().saturating_sub(begun);
+    assert!(took < 15 * SECOND_NS, "{took} ns");
+    let said = hook_log(&daemon).expect("a log");
+    assert!(!said.contains("not placed") && !said.contains("not reverted"), "{said}");
+    assert!(!files::exists(&log), "{:?}", files::read_text(&log));
+    // The definition is for the next start, and its pins are left to `undo`.
+    assert_eq!(count_active(&daemon), 1, "{said}");
+    let pin = format!("<vcpupin vcpu='0' cpuset='{one}'/>");
+    assert!(xml(&daemon, &["--inactive"]).contains(&pin), "{}", xml(&daemon, &["--inactive"]));
+    as_user(&["undo", NAME]).expect_success();
+    assert!(!xml(&daemon, &["--inactive"]).contains("cputune"));
+    assert_eq!(count_active(&daemon), 0);
+}
+
 fn all_pus() -> CpuSet {
     CpuSet::parse_list("0-1").expect("a list")
 }
