@@ -175,6 +175,12 @@ impl Cpusets {
         lineage
     }
 
+    /// The group whose CPUs a thread of a machine cannot leave: not the one by which libvirt pins it,
+    /// but that of its domain.
+    pub(crate) fn limiting_group<'g>(&'g self, group: &'g str) -> &'g str {
+        if is_pin_group(group) { self.parent(group) } else { group }
+    }
+
     /// The parent group; the root is its own parent.
     pub(crate) fn parent<'g>(&'g self, group: &'g str) -> &'g str {
         match group.rsplit_once('/') {
@@ -273,6 +279,18 @@ impl Cpusets {
     }
 }
 
+/// True for a group in which libvirt keeps the threads of one role, below the group of their domain.
+/// It writes a pin to the group's list of CPUs, so this list is the pin and no limit of the machine.
+/// <https://libvirt.org/cgroups.html>
+pub(crate) fn is_pin_group(group: &str) -> bool {
+    let name = group.rsplit('/').next().unwrap_or(group);
+    let is_numbered = |prefix: &str| {
+        let number = name.strip_prefix(prefix);
+        number.is_some_and(|text| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit()))
+    };
+    name == "emulator" || is_numbered("vcpu") || is_numbered("iothread")
+}
+
 /// Reads a file that contains a list of CPUs.
 pub(crate) fn list(host: &dyn Host, path: &str) -> Result<CpuSet, HostError> {
     parse(path, &host.read(path)?)
@@ -307,6 +325,23 @@ pub(crate) fn parse_release(bytes: &[u8]) -> Result<(u32, u32), HostError> {
         (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor)),
         _ => {
             Err(HostError::Unexpected { path, why: format!("{release:?} is not a kernel release") })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_pin_group;
+
+    #[test]
+    fn the_groups_by_which_libvirt_pins_threads_are_known_by_name() {
+        let domain = "/c/machine.slice/machine-qemu\\x2d1\\x2dweb.scope";
+        for name in ["emulator", "vcpu0", "vcpu12", "iothread1"] {
+            assert!(is_pin_group(&format!("{domain}/{name}")), "{name}");
+            assert!(is_pin_group(&format!("{domain}/libvirt/{name}")), "{name}");
+        }
+        for name in ["libvirt", "vcpu", "vcpus", "vcpu-1", "iothread", "emulators", ""] {
+            assert!(!is_pin_group(&format!("{domain}/{name}")), "{name}");
         }
     }
 }

@@ -314,10 +314,24 @@ impl HostState<'_> {
 
     /// The CPUs that a thread's cpuset allows; `None` if the thread has ended.
     pub(crate) fn allowed_cpus(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+        self.cpus_of_group(tid, |_, group| group.to_owned())
+    }
+
+    /// The CPUs that a thread of a machine may be given: those of its cpuset, or of its domain's if
+    /// libvirt pins the thread by a cpuset of its own.
+    pub(crate) fn limiting_cpus(&self, tid: Tid) -> Result<Option<CpuSet>, HostError> {
+        self.cpus_of_group(tid, |cpusets, group| cpusets.limiting_group(group).to_owned())
+    }
+
+    fn cpus_of_group(
+        &self,
+        tid: Tid,
+        select: impl Fn(&Cpusets, &str) -> String,
+    ) -> Result<Option<CpuSet>, HostError> {
         let Some(cpusets) = self.cpusets()? else {
             return self.required_cpu_list(&paths::cpu_online()).map(Some);
         };
-        if let Some(group) = cpusets.group_of(self, tid)?
+        if let Some(group) = cpusets.group_of(self, tid)?.map(|group| select(cpusets, &group))
             && let Some(allowed) = tasks::ignore_gone(cpusets.effective(self, &group))?
         {
             return Ok(Some(allowed));

@@ -13,6 +13,7 @@
 mod attribution;
 mod back_ends;
 mod change;
+mod correction;
 mod groups;
 mod owner;
 mod vhost;
@@ -20,8 +21,7 @@ mod vhost;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
-use pinfold_model::text::cpus_text;
-use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
+use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid};
 
 use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
 use crate::cpusets::{self, Hierarchy};
@@ -35,6 +35,7 @@ use attribution::LikelyCause;
 use back_ends::BackEnds;
 use change::Changes;
 pub use change::MachineChange;
+use correction::{Check, Chosen};
 use groups::Groups;
 pub(crate) use owner::is_left;
 use vhost::VhostWorkers;
@@ -507,8 +508,10 @@ impl Watcher {
         let clues = LikelyCause::new(host, self.groups.group());
         let is_regrouped = !self.groups.are_same(host, self.vm.tid)?;
         if std::mem::take(&mut self.look_at_groups) || is_regrouped {
-            events.extend(self.groups.changes(host, self.vm.tid, &clues)?);
-            self.was_regrouped |= events.iter().any(owner::resets_masks);
+            let changes = self.groups.changes(host, self.vm.tid, &clues)?;
+            self.was_regrouped |= changes.iter().any(owner::resets_masks);
+            let changes = changes.into_iter();
+            events.extend(changes.filter(|event| !groups::is_own(event, journal.record())));
         }
         let present: BTreeSet<Tid> =
             tasks::threads_of(host, self.target.pid)?.into_iter().collect();
@@ -525,7 +528,7 @@ impl Watcher {
         self.first_seen_ns.extend(new.map(|tid| (*tid, self.looked_at)));
         let steps = self.find_drifted(host, &state)?;
         let usual = state.iter().filter(|(tid, ..)| self.seen.contains(tid));
-        let usual = usual.map(|(_, mask, _)| mask.clone()).collect();
+        let usual: BTreeSet<CpuSet> = usual.map(|(_, mask, _)| mask.clone()).collect();
         // While a thread is not as planned or its role is unknown, the next check reads all
         // threads.
         self.last_good_state = (steps.is_empty() && !self.has_questions()).then_some(state);
@@ -534,31 +537,8 @@ impl Watcher {
         let drifted: BTreeSet<TaskId> = steps.iter().filter_map(|one| task_of(&one.step)).collect();
         self.changes.forget_moves_but_of(&drifted);
         self.was_regrouped &= !steps.is_empty();
-        let mut chosen = Vec::new();
-        for change::Drifted { step, undo } in steps {
-            let Some(task) = task_of(&step) else { continue };
-            // All its CPUs are offline, which was already reported; this is no conflict with
-            // another program.
-            if !owner::can_run(&step, online.as_ref()) {
-                continue;
-            }
-            if let Some(finding) = owner::find_locked_out(host, task, &step)? {
-                events.extend(
-                    self.reported_unplaced.insert(task).then_some(WatchEvent::Finding(finding)),
-                );
-                continue;
-            }
-            if self.is_owner_change(&step, journal.record(), &clues, &usual)? {
-                events.extend(self.yield_to_owner(task, &step, &clues)?);
-                continue;
-            }
-            let mut clue = String::new();
-            if self.seen.contains(&task.tid) {
-                let Some(found) = self.may_repair(&step, &clues, &mut events)? else { continue };
-                clue = found;
-            }
-            chosen.push(Chosen { task, step, undo, clue });
-        }
+        let check = Check { clues: &clues, usual: &usual, online: online.as_ref() };
+        let chosen = self.choose(journal.record(), steps, &check, &mut events)?;
         let threads = self.target.threads.iter().map(|(task, _)| *task);
         self.settled = threads.filter(|task| !drifted.contains(task)).collect();
         self.reported_unplaced.retain(|task| !self.settled.contains(task));
@@ -599,73 +579,6 @@ impl Watcher {
         }
     }
 
-    /// True if a thread stays as it is, because its owner changed it.
-    fn is_owner_change(
-        &self,
-        step: &Step,
-        record: &Record,
-        clues: &LikelyCause<'_>,
-        usual: &BTreeSet<CpuSet>,
-    ) -> Result<bool, ApplyError> {
-        let is_seen = task_of(step).is_some_and(|task| self.seen.contains(&task.tid));
-        Ok(match (self.on_drift, is_seen) {
-            (OnDrift::Restore, true) => {
-                (change::is_of_manager(step) && first_undo(record, &step.undo).is_some())
-                    || owner::is_pinned_by_owner(clues.host(), step, record)
-            }
-            (OnDrift::Restore, false) => false,
-            (OnDrift::Adopt | OnDrift::Report, true) => {
-                self.is_of_owner(clues.host(), step, record)?
-            }
-            (OnDrift::Adopt | OnDrift::Report, false) => {
-                self.is_pinned_already(clues.host(), step, record, usual)?
-            }
-        })
-    }
-
-    /// Records a change of the owner; the event, if it was not reported yet.
-    fn yield_to_owner(
-        &mut self,
-        task: TaskId,
-        step: &Step,
-        clues: &LikelyCause<'_>,
-    ) -> Result<Option<WatchEvent>, ApplyError> {
-        let (role, found) = (self.role(task), owner::found_value(&step.undo));
-        if !self.changes.add_move(task, role.clone(), step) {
-            return Ok(None);
-        }
-        let planned = match (&step.change, owner::planned_cpus(step)) {
-            (Change::SetPolicy { policy, .. }, _) => policy.to_string(),
-            (_, cpus) => cpus_text(&cpus.unwrap_or_default()),
-        };
-        let clue = clues.of_change(task, step)?;
-        Ok(Some(WatchEvent::Yielded { task, role, planned, found, clue }))
-    }
-
-    /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.
-    fn may_repair(
-        &mut self,
-        step: &Step,
-        clues: &LikelyCause<'_>,
-        events: &mut Vec<WatchEvent>,
-    ) -> Result<Option<String>, ApplyError> {
-        let Some(task) = task_of(step) else { return Ok(None) };
-        let repairs = self.repairs.entry(task).or_insert(0);
-        *repairs = repairs.saturating_add(1);
-        let repairs = *repairs;
-        if repairs > MAX_REPAIRS.saturating_add(1) {
-            return Ok(None);
-        }
-        let clue = clues.of_thread(task, &step.undo)?;
-        if repairs <= MAX_REPAIRS {
-            return Ok(Some(clue));
-        }
-        let (role, change) = (self.role(task), step.change.to_string());
-        let found = owner::found_value(&step.undo);
-        events.push(WatchEvent::Contested { task, role, change, found, clue });
-        Ok(None)
-    }
-
     fn take(
         &mut self,
         host: &dyn HostMut,
@@ -683,7 +596,7 @@ impl Watcher {
             match place(host, &hierarchy, &one.step) {
                 Ok(true) => {
                     journal.note(index, Outcome::Done, None);
-                    events.push(self.repaired_event(one, found));
+                    events.extend(self.repaired_event(one, found));
                 }
                 Ok(false) => journal.note(index, Outcome::Skipped, None),
                 Err(why) => {
@@ -722,29 +635,28 @@ impl Watcher {
         Ok(())
     }
 
-    fn repaired_event(&self, Chosen { task, step, clue, .. }: Chosen, found: String) -> WatchEvent {
-        let role = self.role(task);
-        match owner::planned_cpus(&step).filter(|_| !self.seen.contains(&task.tid)) {
+    fn repaired_event(
+        &self,
+        Chosen { task, step, clue, .. }: Chosen,
+        found: String,
+    ) -> Option<WatchEvent> {
+        let (role, change) = (self.role(task), step.change.to_string());
+        if self.seen.contains(&task.tid) {
+            return clue.map(|clue| WatchEvent::Repaired { task, role, change, found, clue });
+        }
+        Some(match owner::planned_cpus(&step) {
             Some(pus) => WatchEvent::Placed { task, role, pus },
             None => {
-                let change = step.change.to_string();
+                let clue = clue.unwrap_or_default();
                 WatchEvent::Repaired { task, role, change, found, clue }
             }
-        }
+        })
     }
 
     fn role(&self, task: TaskId) -> Role {
         let other = if task.tid == self.target.pid { Role::Emulator } else { Role::Worker };
         self.target.role(task.tid).cloned().unwrap_or(other)
     }
-}
-
-/// A step selected for execution.
-struct Chosen {
-    task: TaskId,
-    step: Step,
-    undo: Undo,
-    clue: String,
 }
 
 fn task_of(step: &Step) -> Option<TaskId> {

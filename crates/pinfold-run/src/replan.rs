@@ -195,8 +195,11 @@ pub fn plan_again(
     // given only if no other is free.
     let (kept, bound) = waiting::kept_by_others(others, &name);
     let careful = sets.iter().filter(|set| kept.is_subset(set)).map(|set| (set, &bound));
+    // A CPU that an owner which runs keeps is never given: the vCPU then runs with the emulator.
+    let active = waiting::kept_by_active(others, &name);
     let none = CpuSet::new();
-    for (avoided, bound) in careful.chain(sets.iter().map(|set| (set, &none))) {
+    let rest = sets.iter().filter(|set| active.is_subset(set)).map(|set| (set, &none));
+    for (avoided, bound) in careful.chain(rest) {
         let found = change_all(topology, plan, avoided, bound, change)?;
         if best
             .as_ref()
@@ -308,10 +311,7 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
         };
         parts.push(format!("{role} was added and has {}{with}{why}", pus_text(&cpus)));
     }
-    for role in &change.removed {
-        let left = cpus_of(plan, role).unwrap_or_default();
-        parts.push(format!("{role} was removed, which releases {}", pus_text(&left)));
-    }
+    parts.extend(change.removed.iter().map(|role| describe_removed(plan, new, role)));
     for role in &change.stranded {
         if let (Some(old), Some(now)) = (cpus_of(plan, role), cpus_of(new, role)) {
             let (old, now) = (pus_text(&old), pus_text(&now));
@@ -326,14 +326,36 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
             parts.push(format!("{} now has {} to itself", thread.role, pus_text(&thread.pus)));
         }
     }
+    parts.extend(describe_moved(plan, change));
+    parts.join("; ")
+}
+
+/// What the end of a thread gives back: the CPUs that no other thread of the machine has.
+fn describe_removed(plan: &Plan, new: &Plan, role: &Role) -> String {
+    let left = cpus_of(plan, role).unwrap_or_default().difference(&new.pus());
+    if left.is_empty() {
+        return format!("{role} was removed");
+    }
+    format!("{role} was removed, which releases {}", pus_text(&left))
+}
+
+/// What the owner moved. Threads without a role of their own are moved with the emulator, by one
+/// pin.
+fn describe_moved(plan: &Plan, change: &MachineChange) -> Vec<String> {
+    let vnode = plan.vnodes.first();
+    let (mut parts, mut moved) = (Vec::new(), BTreeSet::new());
     for (role, cpus) in change.moved.values() {
-        parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));
+        let planned = vnode.and_then(|vnode| vnode.thread(role)).map(|thread| &thread.role);
+        let role = planned.filter(|_| !role.is_of_one_thread()).unwrap_or(role);
+        if moved.insert((role, cpus)) {
+            parts.push(format!("{role} stays on {}, where its owner moved it", pus_text(cpus)));
+        }
     }
     for (task, (role, cpus)) in &change.repinned_threads {
         let (tid, cpus) = (task.tid, pus_text(cpus));
         parts.push(format!("thread {tid} ({role}) stays on {cpus}, where its owner moved it"));
     }
-    parts.join("; ")
+    parts
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use pinfold_host::mountinfo::Version;
 use pinfold_host::{HostError, paths};
 use pinfold_model::{Change, Finding, Tid, Undo};
 
-use super::step_builder::StepBuilder;
+use super::step_builder::{ManagerQuery, StepBuilder};
 use crate::cpusets::Cpusets;
 use crate::error::{ApplyError, Refusal};
 
@@ -118,7 +118,7 @@ fn by_masks(builder: &mut StepBuilder<'_>, own: &[Tid]) -> Result<(), ApplyError
             if mask.is_empty() {
                 builder.report_left(&stat.task().to_string(), "its cpuset has no housekeeping CPU");
             } else if !now.is_subset(&mask) {
-                builder.affinity(stat.task(), &mask, || REASON.to_owned())?;
+                builder.affinity(stat.task(), &mask, ManagerQuery::Always, || REASON.to_owned())?;
             }
         }
     }

@@ -116,11 +116,13 @@ impl<'a> StepBuilder<'a> {
         moves.find(|(_, tasks)| tasks.contains(&task)).map(|(group, _)| group)
     }
 
-    /// Sets a thread's mask if it differs. False if the thread has ended.
+    /// Sets a thread's mask if it differs. A cpuset by which libvirt pins the thread is a limit when
+    /// a plan is applied, and a change of its owner's when the plan is watched.
     pub(super) fn affinity(
         &mut self,
         task: TaskId,
         mask: &CpuSet,
+        ask: ManagerQuery,
         reason: impl FnOnce() -> String,
     ) -> Result<(), ApplyError> {
         let Some(now) = self.state.mask(task.tid)? else {
@@ -131,7 +133,10 @@ impl<'a> StepBuilder<'a> {
             return Ok(());
         }
         if now.is_subset(mask) {
-            let allowed = self.state.allowed_cpus(task.tid)?;
+            let allowed = match ask {
+                ManagerQuery::Always => self.state.allowed_cpus(task.tid)?,
+                ManagerQuery::WhenMasksDiffer => self.state.limiting_cpus(task.tid)?,
+            };
             if allowed.is_some_and(|allowed| mask.intersection(&allowed) == now) {
                 self.add_finding(actuators::report_narrowed(task, mask, &now));
                 return Ok(());
@@ -198,7 +203,8 @@ impl<'a> StepBuilder<'a> {
             if now == mask {
                 continue;
             }
-            let allowed = self.state.allowed_cpus(task.tid)?;
+            // The program sets the thread's own cpuset too.
+            let allowed = self.state.limiting_cpus(task.tid)?;
             match allowed {
                 Some(allowed) if !now.is_empty() && mask.intersection(&allowed) == now => {
                     self.add_finding(actuators::report_narrowed(*task, &mask, &now));

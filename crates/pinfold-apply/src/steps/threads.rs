@@ -44,7 +44,7 @@ pub(super) fn place(builder: &mut StepBuilder<'_>, ask: ManagerQuery) -> Result<
             }
             None => {
                 let reason = moved.map_or(thread.reason.as_str(), |_| "moved there by its owner");
-                builder.affinity(*task, pus, || format!("{role}: {reason}"))?;
+                builder.affinity(*task, pus, ask, || format!("{role}: {reason}"))?;
             }
         }
         if let Some(policy) = thread.policy {

@@ -8,12 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::mountinfo::Version;
 use pinfold_host::{Host, HostError, paths};
-use pinfold_model::Tid;
+use pinfold_model::{Change, Tid};
 
 use super::WatchEvent;
 use super::attribution::LikelyCause;
-use crate::cpusets::Cpusets;
+use crate::cpusets::{Cpusets, is_pin_group};
+use crate::journal::Record;
 use crate::tasks;
+
+/// Name of the main thread's group in events.
+const MACHINE: &str = "the group of the machine";
 
 /// The groups as of the last check.
 #[derive(Debug, Default)]
@@ -79,7 +83,7 @@ impl Groups {
         let mut events = Vec::new();
         if old.group != self.group {
             events.push(WatchEvent::Groups {
-                what: "the group of the machine".to_owned(),
+                what: MACHINE.to_owned(),
                 before: name(&old.group),
                 after: name(&self.group),
                 clue: clues.of_group(self.group.as_deref())?,
@@ -87,10 +91,15 @@ impl Groups {
         }
         for (path, before) in old.files {
             let after = read(host, &path)?;
-            if after.as_ref() == Some(&before) {
+            let group = path.rsplit_once('/').map(|(group, _)| group);
+            // A pin through libvirt, which the comparison with the plan reports, or the end of its
+            // thread.
+            let is_pin = group.is_some_and(|group| {
+                is_pin_group(group) && (after.is_none() || path == paths::cpuset_cpus(group))
+            });
+            if is_pin || after.as_ref() == Some(&before) {
                 continue;
             }
-            let group = path.rsplit_once('/').map(|(group, _)| group);
             events.push(WatchEvent::Groups {
                 clue: clues.of_group(group)?,
                 what: path,
@@ -100,6 +109,23 @@ impl Groups {
         }
         Ok(events)
     }
+}
+
+/// True for a change that is a step of the placement itself.
+pub(super) fn is_own(event: &WatchEvent, record: &Record) -> bool {
+    let WatchEvent::Groups { what, after, .. } = event else { return false };
+    record.steps().any(|(_, step)| match &step.change {
+        Change::WriteFile { path, value } => {
+            path == what && content_text(String::from_utf8_lossy(value).trim().to_owned()) == *after
+        }
+        Change::MoveTasks { group, .. } => what == MACHINE && group == after,
+        Change::SetAffinity { .. }
+        | Change::SetPolicy { .. }
+        | Change::WriteSetting { .. }
+        | Change::MakeGroup { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => false,
+    })
 }
 
 fn name(group: &Option<String>) -> String {

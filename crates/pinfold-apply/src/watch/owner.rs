@@ -10,7 +10,7 @@ use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Un
 use super::change::{self, present_cpus};
 use super::{WatchEvent, Watcher, task_of};
 use crate::actuators;
-use crate::cpusets::Cpusets;
+use crate::cpusets::{Cpusets, is_pin_group};
 use crate::error::ApplyError;
 use crate::journal::Record;
 use crate::other_placements::first_undo;
@@ -22,15 +22,88 @@ use crate::tasks;
 /// first mask (ns): libvirt does so after QEMU has reported the vCPU.
 const NEW_NS: u64 = 10_000_000_000;
 
-/// The groups in which libvirt keeps the threads of a role. It writes their CPUs for a pin.
-const PIN_GROUPS: [&str; 3] = ["vcpu", "iothread", "emulator"];
-
 /// True for a change of groups after which the kernel resets masks to the whole cpuset.
 pub(super) fn resets_masks(event: &WatchEvent) -> bool {
     let WatchEvent::Groups { what, .. } = event else { return false };
-    let group = what.rsplit_once('/').map_or("", |(group, _)| group);
-    let name = group.rsplit('/').next().unwrap_or(group);
-    !PIN_GROUPS.iter().any(|prefix| name.starts_with(prefix))
+    !is_pin_group(what.rsplit_once('/').map_or("", |(group, _)| group))
+}
+
+/// A thread in a group by which libvirt pins the threads of its role.
+struct PinGroup {
+    path: String,
+    /// The CPUs of the group.
+    own: CpuSet,
+    /// The CPUs of the machine.
+    machine: CpuSet,
+}
+
+impl PinGroup {
+    fn read(host: &dyn Host, tid: Tid) -> Result<Option<Self>, HostError> {
+        let Some(cpusets) = Cpusets::find(host)? else { return Ok(None) };
+        let Some(path) = cpusets.group_of(host, tid)?.filter(|group| is_pin_group(group)) else {
+            return Ok(None);
+        };
+        let machine = cpusets.limiting_group(&path);
+        let cpus_of = |group| tasks::ignore_gone(cpusets.effective(host, group));
+        let (Some(own), Some(machine)) = (cpus_of(&path)?, cpus_of(machine)?) else {
+            return Ok(None);
+        };
+        Ok(Some(Self { own, machine, path }))
+    }
+
+    /// True if the group takes planned CPUs from a thread that its machine has.
+    fn takes(&self, planned: &CpuSet, found: &CpuSet) -> bool {
+        let left = self.own.intersection(planned);
+        left != self.machine.intersection(planned)
+            && (*found == left || (left.is_empty() && *found == self.own))
+    }
+}
+
+/// True if libvirt keeps a thread in a group that takes planned CPUs from it: the owner has pinned
+/// it there.
+pub(super) fn is_pinned_by_group(host: &dyn Host, step: &Step) -> Result<bool, HostError> {
+    let (Some(task), Some(planned), Some(found)) =
+        (task_of(step), planned_cpus(step), present_cpus(step))
+    else {
+        return Ok(false);
+    };
+    Ok(PinGroup::read(host, task.tid)?.is_some_and(|group| group.takes(&planned, &found)))
+}
+
+/// The groups whose owner has pinned them, as found in one check. Such a pin moves all threads of
+/// the group and is one change.
+#[derive(Default)]
+pub(super) struct OwnerPins(BTreeSet<String>);
+
+impl OwnerPins {
+    /// True if the owner has pinned the group of a thread, which follows the pin.
+    pub(super) fn move_thread(&self, host: &dyn Host, step: &Step) -> Result<bool, HostError> {
+        let (Some(task), Some(found)) = (task_of(step), present_cpus(step)) else {
+            return Ok(false);
+        };
+        if self.0.is_empty() {
+            return Ok(false);
+        }
+        let group = PinGroup::read(host, task.tid)?;
+        Ok(group.is_some_and(|group| self.0.contains(&group.path) && group.own == found))
+    }
+
+    /// Records the group of a thread that its owner has pinned.
+    pub(super) fn record(
+        &mut self,
+        host: &dyn Host,
+        step: &Step,
+        record: &Record,
+    ) -> Result<(), HostError> {
+        let Some(task) = task_of(step) else { return Ok(()) };
+        if change::is_of_manager(step)
+            || is_pinned_by_owner(host, step, record)
+            || is_pinned_by_group(host, step)?
+        {
+            self.0.extend(PinGroup::read(host, task.tid)?.map(|group| group.path));
+        }
+        Ok(())
+    }
 }
 
 /// True if a thread has the CPUs to which its owner has pinned it through libvirt.
@@ -103,7 +176,10 @@ impl Watcher {
         record: &Record,
     ) -> Result<bool, HostError> {
         let Some(task) = task_of(step) else { return Ok(false) };
-        if change::is_of_manager(step) || is_pinned_by_owner(host, step, record) {
+        if change::is_of_manager(step)
+            || is_pinned_by_owner(host, step, record)
+            || self.is_in_pinned_group(host, step)?
+        {
             return Ok(true);
         }
         let (mask, policy) = last_set(record, task);
@@ -119,8 +195,7 @@ impl Watcher {
         if (mask.is_none() && !was_there) || is_left {
             return Ok(false);
         }
-        let born = self.first_seen_ns.get(&task.tid);
-        let is_new = born.is_some_and(|at| self.looked_at.abs_diff(*at) < NEW_NS);
+        let is_new = self.is_new(task);
         if is_new && original(record, step).is_some_and(|first| first == found) {
             return Ok(false);
         }
@@ -128,6 +203,51 @@ impl Watcher {
         // A cpuset that takes some of the planned CPUs.
         let is_cut = planned_cpus(step).is_some_and(|cpus| cpus.intersection(&all) == found);
         Ok(!is_cut && (!(is_new || self.was_regrouped) || all != found))
+    }
+
+    /// True for a thread that was created so shortly before that the program that manages the machine
+    /// may not have given it its first mask yet.
+    pub(super) fn is_new(&self, task: TaskId) -> bool {
+        let created = self.first_seen_ns.get(&task.tid);
+        created.is_some_and(|at| self.looked_at.abs_diff(*at) < NEW_NS)
+    }
+
+    /// True if libvirt keeps a thread of the plan in a group to which its owner has pinned it. The
+    /// group of a thread that the plan does not place yet has the CPUs that libvirt gives each one.
+    pub(super) fn is_in_pinned_group(
+        &self,
+        host: &dyn Host,
+        step: &Step,
+    ) -> Result<bool, HostError> {
+        let is_added = task_of(step).is_some_and(|task| self.is_added(task));
+        Ok(!is_added && is_pinned_by_group(host, step)?)
+    }
+
+    /// True for a vCPU or iothread that the plan does not place yet.
+    fn is_added(&self, task: TaskId) -> bool {
+        self.changes.found.added.iter().any(|(added, _)| *added == task)
+    }
+
+    /// True for a new vCPU or iothread that has the mask which libvirt gives each: its whole cpuset.
+    /// That is no drift.
+    pub(super) fn has_first_mask(
+        &self,
+        host: &dyn Host,
+        task: TaskId,
+        step: &Step,
+    ) -> Result<bool, HostError> {
+        let is_reported = self.role(task).kind().is_reported;
+        let Some(found) = present_cpus(step).filter(|_| is_reported && self.is_new(task)) else {
+            return Ok(false);
+        };
+        Ok(allowed_cpus(host, task.tid)? == Some(found))
+    }
+
+    /// True for a thread that has no place in the plan and cannot have the CPUs of the emulator,
+    /// because its own group has none of them. The next plan has a place for it.
+    pub(super) fn waits_for_place(&self, host: &dyn Host, step: &Step) -> Result<bool, HostError> {
+        let is_added = task_of(step).is_some_and(|task| self.is_added(task));
+        Ok(is_added && is_pinned_by_group(host, step)?)
     }
 
     /// True if a new vCPU or iothread has CPUs that it has not inherited and that no program sets by
@@ -203,7 +323,11 @@ pub(super) fn find_locked_out(
     step: &Step,
 ) -> Result<Option<Finding>, HostError> {
     let Some(planned) = planned_cpus(step) else { return Ok(None) };
-    let Some(all) = allowed_cpus(host, task.tid)? else { return Ok(None) };
+    let all = match PinGroup::read(host, task.tid)? {
+        Some(group) => Some(group.machine),
+        None => allowed_cpus(host, task.tid)?,
+    };
+    let Some(all) = all else { return Ok(None) };
     Ok(all.is_disjoint(&planned).then(|| {
         let text = format!(
             "thread {} cannot run on {}: its cpuset has only {}",

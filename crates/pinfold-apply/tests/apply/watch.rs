@@ -2,6 +2,7 @@
 
 use crate::common::{
     Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
+    with_pin_groups,
 };
 use pinfold_apply::{
     Extent, Journal, MAX_REPAIRS, OnDrift, Roles, Rules, WatchEvent, Watcher, apply, no_observer,
@@ -9,6 +10,7 @@ use pinfold_apply::{
 };
 use pinfold_host::{Host, HostMut as _, paths};
 use pinfold_model::text::cpus_text;
+use pinfold_model::text::pus_text;
 use pinfold_model::{IsolationScope, Lifetime, Policy, Role, TaskId, Tid};
 use pinfold_sim::{SimHost, SimTask};
 
@@ -271,6 +273,135 @@ fn a_pin_that_a_person_set_through_libvirt_stays() {
     assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
 }
 
+const V1_MACHINE: &str = "/sys/fs/cgroup/cpuset/machine/vm1";
+const V2_MACHINE: &str = "/sys/fs/cgroup/machine.slice/vm1.scope";
+
+/// What libvirt does for a pin: the list of the group, then the mask of one thread.
+fn pin_through_libvirt(case: &Case, machine: &str, group: &str, tid: u32, cpus: &str) {
+    let list = paths::cpuset_cpus(&format!("{machine}/{group}"));
+    case.host.write(&list, cpus.as_bytes()).unwrap();
+    case.host.set_affinity(Tid(tid), &set(cpus)).unwrap();
+}
+
+/// The only event of a check, which is that the owner moved a thread.
+#[track_caller]
+fn expect_yielded(events: &[WatchEvent], role: &Role, found: &str) {
+    let [WatchEvent::Yielded { role: of, found: to, .. }] = events else { panic!("{events:?}") };
+    assert_eq!((of, to), (role, &pus_text(&set(found))));
+}
+
+/// The cases: a kernel that remembers masks and one that does not, and both versions.
+fn domains() -> [(Case, &'static str, [&'static str; 4]); 2] {
+    // CPUs to which the vCPU is moved, and the emulator: elsewhere, and to some of its own.
+    [
+        (with_pin_groups(v1_machine_group(), V1_MACHINE), V1_MACHINE, ["0", "1", "0-1", "0"]),
+        (with_pin_groups(v2(), V2_MACHINE), V2_MACHINE, ["1", "3", "0,4", "4"]),
+    ]
+}
+
+/// The hook has placed the domain: libvirt keeps no pin that could be compared.
+#[test]
+fn a_pin_in_a_group_of_libvirt_is_the_owners_whatever_watch_does_about_drift() {
+    for on_drift in [OnDrift::Adopt, OnDrift::Report, OnDrift::Restore] {
+        for (case, machine, [vcpu, emulator, ..]) in domains() {
+            let bench = Bench::new();
+            let mut scene = TestMachine::with(&case, &bench, on_drift);
+            pin_through_libvirt(&case, machine, "vcpu0", 501, vcpu);
+            expect_yielded(&scene.look(Extent::Groups), &Role::Vcpu(0), vcpu);
+            assert_eq!(scene.look(Extent::Groups), [], "once");
+            // All threads of the group move; it is one pin.
+            pin_through_libvirt(&case, machine, "emulator", 500, emulator);
+            expect_yielded(&scene.look(Extent::Groups), &Role::Emulator, emulator);
+            for _ in 0..=MAX_REPAIRS {
+                assert_eq!(scene.look(Extent::Groups), [], "once");
+            }
+            let masks = [501, 500, 503].map(|tid| scene.mask(tid));
+            assert_eq!(masks, [vcpu, emulator, emulator], "{}", case.name);
+            let change = scene.watcher.change();
+            assert!(change.repinned_threads.is_empty(), "{change:?}");
+            let mut moved: Vec<_> = change.moved.values().cloned().collect();
+            moved.dedup();
+            let worker = (Role::Worker, set(emulator));
+            assert_eq!(
+                moved,
+                [(Role::Emulator, set(emulator)), (Role::Vcpu(0), set(vcpu)), worker],
+                "{}",
+                case.name
+            );
+        }
+    }
+}
+
+/// A `watch` that was started after the pin finds the same as one that saw it.
+#[test]
+fn a_pin_to_some_of_the_planned_cpus_is_followed_by_a_watch_that_starts_later_too() {
+    for (mut case, machine, [.., wide, narrow]) in domains() {
+        case.plan.vnodes[0].threads[1].pus = set(wide);
+        let bench = Bench::new();
+        let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+        pin_through_libvirt(&case, machine, "emulator", 500, narrow);
+        let watcher = Watcher::new(&case.host, &case.plan, &case.target).unwrap();
+        let first = scene.look(Extent::Groups);
+        scene.watcher = watcher;
+        for events in [first, scene.tick()] {
+            expect_yielded(&events, &Role::Emulator, narrow);
+        }
+        assert!(scene.watcher.needs_plan());
+        // The domain's own list is a limit, and no pin.
+        pin_through_libvirt(&case, machine, "emulator", 500, wide);
+        scene.look(Extent::Groups);
+        assert!(scene.watcher.change().is_empty(), "{:?}", scene.watcher.change());
+    }
+}
+
+#[test]
+fn a_pin_that_libvirt_keeps_in_its_group_is_followed() {
+    let (case, bench) = (with_pin_groups(v1_libvirt(), V1_MACHINE), Bench::new());
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Restore);
+    for (key, group, tid, role, cpus) in [
+        ("vcpupin 0", "vcpu0", 501, Role::Vcpu(0), "0"),
+        ("emulatorpin", "emulator", 500, Role::Emulator, "1"),
+    ] {
+        pin_through_libvirt(&case, V1_MACHINE, group, tid, cpus);
+        case.host.add_libvirt_pin(pin(key, Lifetime::Running), Some(cpus), &[Tid(tid)]);
+        let events = scene.look(Extent::Groups);
+        expect_yielded(&events, &role, cpus);
+        assert_eq!(scene.look(Extent::Groups), [], "once");
+        assert_eq!(scene.mask(tid), cpus);
+    }
+}
+
+/// An `apply` next to it writes through libvirt what the plan has.
+#[test]
+fn pins_that_become_those_of_the_plan_are_no_news() {
+    let (case, bench) = (with_pin_groups(v1_libvirt(), V1_MACHINE), Bench::new());
+    let mut scene = TestMachine::with(&case, &bench, OnDrift::Adopt);
+    pin_through_libvirt(&case, V1_MACHINE, "vcpu0", 501, "1");
+    pin_through_libvirt(&case, V1_MACHINE, "emulator", 500, "0");
+    assert_eq!(scene.look(Extent::Groups), []);
+}
+
+/// libvirt gives a new vCPU the mask of its group some time after it was created.
+#[test]
+fn the_first_mask_of_a_new_vcpu_is_no_drift() {
+    for on_drift in [OnDrift::Adopt, OnDrift::Restore] {
+        let (case, bench) = (with_pin_groups(v1_machine_group(), V1_MACHINE), Bench::new());
+        let mut scene = TestMachine::with(&case, &bench, on_drift);
+        let task = start_thread(&case.host, 510);
+        scene.reported.roles.push((task, Role::Vcpu(1)));
+        scene.tick();
+        let group = format!("{V1_MACHINE}/vcpu1");
+        case.host.make_dir(&group).unwrap();
+        case.host.write(&paths::cpuset_mems(&group), b"0").unwrap();
+        case.host.write(&paths::cpuset_cpus(&group), b"0-1").unwrap();
+        case.host.write(&paths::cgroup_tasks(&group), b"510").unwrap();
+        case.host.set_affinity(Tid(510), &set("0-1")).unwrap();
+        assert_eq!(scene.look(Extent::Groups), [], "no drift");
+        assert_eq!(scene.mask(510), "0", "with the emulator until it has a place");
+        assert_eq!(scene.watcher.change().added, [(task, Role::Vcpu(1))]);
+    }
+}
+
 #[test]
 fn drift_is_only_reported_where_that_is_asked_for() {
     let (case, bench) = (v1(), Bench::new());
@@ -461,8 +592,8 @@ fn a_new_vcpu_that_has_a_pin_already_keeps_it() {
     scene.reported.roles.push((task, Role::Vcpu(2)));
     scene.tick();
     case.host.set_affinity(Tid(511), &set("0-7")).unwrap();
-    let events = scene.look(Extent::Masks);
-    assert!(matches!(&events[..], [WatchEvent::Repaired { .. }]), "{events:?}");
+    assert_eq!(scene.look(Extent::Masks), [], "and no drift");
+    assert_eq!(scene.mask(511), scene.mask(500));
 }
 
 #[test]

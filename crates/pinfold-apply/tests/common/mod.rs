@@ -8,7 +8,7 @@ use pinfold_apply::{
     UndoReport, apply, no_observer, undo,
 };
 use pinfold_host::files::StateDir;
-use pinfold_host::{SimClock, paths};
+use pinfold_host::{Host as _, HostMut as _, SimClock, paths};
 use pinfold_model::{
     CpuSet, IsolationScope, Lifetime, Plan, Policy, PuId, Role, Setting, SettingManager, Speed,
     ThreadPlan, Tid, VnodeKind, VnodePlan,
@@ -261,6 +261,46 @@ pub fn v1_libvirt() -> Case {
 fn keep(key: &str, tid: u32, case: &Case) {
     case.host.add_libvirt_pin(pin(key, Lifetime::Running), Some("0-1"), &[Tid(tid)]);
     case.host.add_libvirt_pin(pin(key, Lifetime::Lasting), None, &[]);
+}
+
+/// A domain of libvirt on version 1 or 2, whose threads are in groups of their own: one for each vCPU
+/// and iothread, and one for all others. libvirt writes a pin to the list of the group first.
+pub fn with_pin_groups(case: Case, machine: &str) -> Case {
+    let is_v2 = case.host.exists(&paths::cgroup_type(machine));
+    if is_v2 && !case.host.exists(&paths::cpuset_cpus(machine)) {
+        let parent = machine.rsplit_once('/').unwrap().0;
+        case.host.write(&paths::cgroup_subtree_control(parent), b"+cpuset").unwrap();
+    }
+    let (cpus, mems) = if is_v2 {
+        (paths::cpuset_cpus_effective(machine), paths::cpuset_mems(machine))
+    } else {
+        (paths::cpuset_cpus(machine), paths::cpuset_mems(machine))
+    };
+    let [list, mems] = [cpus, mems].map(|path| case.host.read_text(&path).unwrap());
+    let groups = [("emulator", vec![500, 503]), ("vcpu0", vec![501]), ("iothread1", vec![502])];
+    for (name, _) in &groups {
+        let group = format!("{machine}/{name}");
+        case.host.make_dir(&group).unwrap();
+        if is_v2 {
+            case.host.write(&paths::cgroup_type(&group), b"threaded").unwrap();
+        }
+    }
+    if is_v2 {
+        case.host.write(&paths::cgroup_subtree_control(machine), b"+cpuset").unwrap();
+    }
+    for (name, threads) in groups {
+        let group = format!("{machine}/{name}");
+        if !is_v2 {
+            case.host.write(&paths::cpuset_mems(&group), mems.trim().as_bytes()).unwrap();
+        }
+        case.host.write(&paths::cpuset_cpus(&group), list.trim().as_bytes()).unwrap();
+        for tid in threads {
+            let file =
+                if is_v2 { paths::cgroup_threads(&group) } else { paths::cgroup_tasks(&group) };
+            case.host.write(&file, format!("{tid}").as_bytes()).unwrap();
+        }
+    }
+    case
 }
 
 /// The tree is systemd's, which keeps the lists of its units.

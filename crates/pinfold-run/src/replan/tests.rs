@@ -124,6 +124,54 @@ fn cpus_of_other_owners_are_avoided_and_one_without_a_free_cpu_is_named() {
         "{:?}",
         new.findings
     );
+    assert_eq!(cpus(&new, &Role::Vcpu(2)), cpus(&new, &Role::Emulator), "{}", pins(&new));
+}
+
+#[test]
+fn a_new_vcpu_never_gets_the_only_cpu_of_a_vcpu_of_another_machine() {
+    let topology = pinfold_samples::from_description("core:2 pu:1");
+    let mut request = Request::vm("vm", VcpuCount::Exactly(1));
+    request.avoid = set("1");
+    let mut plan =
+        planning::plan(&Claims::default(), Some("compact"), &topology, &request).unwrap();
+    assert_eq!((pins(&plan).as_str(), emulator(&plan)), ("0", "0".to_owned()));
+    plan.avoid_pus = CpuSet::new();
+    let change = added(&[Role::Vcpu(1)]);
+    for is_active in [true, false] {
+        let mut claims = Claims::default();
+        let owner = Owner::new(&placements::PLACEMENT, "wa");
+        let claim = Claim::new(&owner, set("1"), Exclusivity::Exclusive, &Source::default());
+        claims.push(Claim { active: is_active, ..claim });
+        let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+        let what = describe(&plan, &new, &change);
+        let vcpu = waiting::thread_of(&new, &Role::Vcpu(1)).unwrap();
+        assert!(waiting::is_waiting(vcpu), "{}", vcpu.reason);
+        if is_active {
+            assert_eq!(vcpu.pus, set("0"), "{what}");
+            assert!(what.ends_with(", with the emulator, because no CPU is free"), "{what}");
+            assert_eq!(degraded_findings(&new).count(), 1, "{:?}", new.findings);
+        } else {
+            assert_eq!((&vcpu.pus, what.as_str()), (&set("1"), "vcpu(1) was added and has CPU 1"));
+        }
+        // It has the CPU to itself when the other machine is gone.
+        let none = MachineChange::default();
+        let free = waiting::give_cpus(&topology, &Claims::default(), &new, &none).unwrap();
+        let free = free.unwrap_or(new);
+        assert_eq!(cpus(&free, &Role::Vcpu(1)), set("1"), "{}", pins(&free));
+    }
+}
+
+#[test]
+fn a_removed_vcpu_releases_only_what_no_other_thread_uses() {
+    let topology = pinfold_samples::from_description("core:2 pu:1");
+    let mut plan = planned("compact", &topology, 2, IsolationScope::None).unwrap();
+    let shared = cpus(&plan, &Role::Vcpu(0));
+    for thread in &mut plan.vnodes[0].threads {
+        thread.pus.clone_from(&shared);
+    }
+    let change = MachineChange { removed: vec![Role::Vcpu(1)], ..MachineChange::default() };
+    let new = again(&topology, &plan, &change);
+    assert_eq!(describe(&plan, &new, &change), "vcpu(1) was removed");
 }
 
 #[test]
@@ -242,8 +290,17 @@ fn a_vcpu_without_a_cpu_of_its_own_gets_one_when_another_machine_leaves() {
         let shared = waiting::thread_of(&new, &Role::Vcpu(2)).unwrap();
         assert!(waiting::is_waiting(shared), "{label}: {}", shared.reason);
         assert_eq!(waiting::give_cpus(&topology, &full, &new, &none).unwrap(), None, "{label}");
-        // The other machine keeps one core less: the vCPU has that core, and nothing else moves.
-        let less = kept_by_web("0,4");
+        // The other machine keeps one core less: the vCPU has that core, and nothing else moves. The
+        // last CPU that no machine has is the host's, if this one has its CPUs alone.
+        let less = match isolation {
+            IsolationScope::Host => {
+                let last = kept_by_web("0,4");
+                let found = waiting::give_cpus(&topology, &last, &new, &none).unwrap();
+                assert_eq!(found, None, "{label}");
+                kept_by_web("4")
+            }
+            IsolationScope::Own | IsolationScope::None => kept_by_web("0,4"),
+        };
         let free = waiting::give_cpus(&topology, &less, &new, &none).unwrap();
         let free = free.unwrap_or_else(|| new.clone());
         let label = format!("{label}, then {}", pins(&free));

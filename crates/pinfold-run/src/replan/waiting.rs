@@ -9,7 +9,7 @@ use super::{MachineChange, OtherOwners, Watcher, moved_to};
 use crate::claims::Claims;
 use crate::{Failure, inputs, plans};
 
-/// How the reason of a vCPU ends that was given the CPU of another owner.
+/// How the reason of a vCPU ends that was given the CPU of another owner, which does not run.
 const SHARED: &str = "; another owner keeps it too, because no CPU is free";
 
 /// True if a vCPU of the plan may be without a CPU of its own.
@@ -133,6 +133,13 @@ pub(super) fn kept_by_others(others: &Claims, name: &str) -> (CpuSet, CpuSet) {
     let kept = claims.iter().filter(|claim| claim.exclusivity.is_exclusive());
     let bound = claims.iter().filter(|claim| claim.active);
     (kept.map(|claim| &claim.cpus).collect(), bound.map(|claim| &claim.bound).collect())
+}
+
+/// The CPUs that owners which run keep exclusively.
+pub(super) fn kept_by_active(others: &Claims, name: &str) -> CpuSet {
+    let claims = others.without_names(&[name]);
+    let kept = claims.iter().filter(|claim| claim.active && claim.exclusivity.is_exclusive());
+    kept.map(|claim| &claim.cpus).collect()
 }
 
 pub(super) fn thread_of<'p>(plan: &'p Plan, role: &Role) -> Option<&'p ThreadPlan> {

@@ -5,8 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::machine::{Machine, QEMU, start_quietly};
+use crate::common::machine::{Machine, QEMU, list_threads, start_quietly};
 use crate::common::{Checked as _, SECOND_NS, Sandbox, run, skip, until};
 use pinfold_host::process::{Child, Signaled, Spawn, signal};
 use pinfold_host::{
@@ -260,13 +261,20 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.run(&["status"]).expect_success();
     // QEMU 7.2 with TCG ends at the next `device_add` after this.
     eject(&mut scene.connect(), 1);
-    scene.reported(&format!("vcpu(1) was removed, which releases CPU {own}"));
+    // Where there was no CPU for the third vCPU, that stays there.
+    let added = format!("vcpu(2) was added and has CPU {own}, which it shares with vcpu(1)");
+    let is_shared = scene.said_text().contains(&added);
+    let released = if is_shared { String::new() } else { format!(", which releases CPU {own}") };
+    scene.reported(&format!("new plan: vcpu(1) was removed{released}\""));
     assert!(!scene.run(&["status"]).expect_success().stdout_text().contains("vcpu(1)"));
     scene.run(&["undo"]).expect_success();
     assert!(masks(&scene).values().all(|mask| *mask == before), "{:?}", masks(&scene));
     scene.counted("placements 0");
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
 }
+
+/// The number of groups that were made.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// A cpuset group of this test's own; it goes away with this value.
 struct Group {
@@ -284,7 +292,32 @@ impl Group {
             return Err("no cpuset hierarchy of cgroup v1".to_owned());
         };
         let root = found.mount.path;
-        let path = format!("{root}/pinfold-watch-test-{}", pinfold_host::process::own_pid());
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let own = pinfold_host::process::own_pid();
+        let path = format!("{root}/pinfold-watch-test-{own}-{number}");
+        Self::make_at(host, path, root)
+    }
+
+    /// One in it, as libvirt makes one for the threads of a role, with these threads.
+    fn with_threads(&self, name: &str, threads: &[Tid]) -> Self {
+        let host = LiveHost::new().expect("a host");
+        let path = format!("{}/{name}", self.path);
+        let group = Self::make_at(host, path, self.root.clone()).expect("a group");
+        for tid in threads {
+            let file = paths::cgroup_tasks(&group.path);
+            group.host.write(&file, tid.to_string().as_bytes()).expect("moved");
+        }
+        group
+    }
+
+    /// What libvirt does for a pin: it writes the list of the group, then the mask of a thread.
+    fn pin(&self, tid: Tid, cpus: &CpuSet) {
+        let file = paths::cpuset_cpus(&self.path);
+        self.host.write(&file, cpus.to_string().as_bytes()).expect("written");
+        self.host.set_affinity(tid, cpus).expect("a mask");
+    }
+
+    fn make_at(host: LiveHost, path: String, root: String) -> Result<Self, String> {
         host.make_dir(&path).map_err(|error| error.to_string())?;
         let group = Self { host, path, root };
         for file in ["cpuset.mems", "cpuset.cpus"] {
@@ -337,6 +370,61 @@ fn a_write_to_the_machines_group_is_reported_with_what_and_since_when() {
     );
     assert!(line["who"].is_string() && line["after_unix_s"].as_u64() <= line["unix_s"].as_u64());
     scene.counted("_groups_total{id=");
+}
+
+/// libvirt keeps the threads of each role of a domain in a cpuset, and writes pins there.
+#[test]
+fn a_pin_in_a_cpuset_of_libvirt_moves_the_thread_and_the_plan() {
+    let group = match Group::make() {
+        Ok(group) => group,
+        Err(why) => return skip(why),
+    };
+    let mut below = Vec::new();
+    let Some(scene) = TestMachine::new() else { return };
+    let (vcpu, main) = (scene.vcpu(), scene.qemu.pid());
+    let threads = list_threads(&scene.host, main);
+    let others: Vec<Tid> = threads.into_iter().filter(|tid| *tid != vcpu).collect();
+    below.push(group.with_threads("vcpu0", &[vcpu]));
+    below.push(group.with_threads("emulator", &others));
+    let all = scene.mask(vcpu);
+    if all.len() < 2 {
+        return skip("with one CPU nothing can be moved");
+    }
+    scene.apply();
+    let watch = scene.watch();
+    scene.counted("placements 1");
+    let count = |kind: &str| {
+        let said = scene.said_text();
+        let text = format!("\"event\":\"{kind}\"");
+        said.lines().filter(|line| line.contains(&text)).count()
+    };
+    for (group, tid, role) in [(&below[0], vcpu, "vcpu(0)"), (&below[1], main, "emulator")] {
+        let planned = scene.mask(tid);
+        let cpus = match all.difference(&planned) {
+            none if none.is_empty() => planned.iter().take(1).collect::<CpuSet>(),
+            others => others.iter().take(1).collect(),
+        };
+        let (moved, planned_again) = (count("yielded"), count("replanned"));
+        group.pin(tid, &cpus);
+        scene.reported(&format!("{role} stays on {}, where its owner moved it", pus_text(&cpus)));
+        let label = format!("{role} to {cpus}:\n{}", scene.said_text());
+        assert_eq!(
+            (count("yielded"), count("replanned")),
+            (moved + 1, planned_again + 1),
+            "{label}"
+        );
+        assert_eq!(count("groups"), 0, "{label}");
+        assert!(!scene.said_text().contains("its cpuset has only"), "{label}");
+        assert_eq!(scene.mask(tid), cpus, "{label}");
+        let status = scene.run(&["status"]).expect_success().stdout_text();
+        assert!(!status.contains("DRIFTED"), "{status}");
+    }
+    // A pin of the plan, as `apply` sets it through libvirt, is no news.
+    below[0].pin(vcpu, &scene.mask(vcpu));
+    signal(watch.pid(), Signaled::Terminate).expect("asked to end");
+    scene.run(&["undo"]).expect_success();
+    drop(scene);
+    below.clear();
 }
 
 /// A socket of metrics is made in a private directory that exists, and nowhere else.
