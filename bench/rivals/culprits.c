@@ -168,6 +168,17 @@ static void *answer(void *unused)
     return 0;
 }
 
+static uint64_t last;
+
+/* The subject runs: what it did not run since the last call is a gap of the reference. */
+static void runs(void)
+{
+    uint64_t at = now();
+    if (at - last >= over / 2)
+        record(shared->gap, &shared->gaps, last, at);
+    last = at;
+}
+
 /* What the subject does on request: uninterruptible until a child ends; handles an exit for
    2 ms; or waits for the other thread. */
 static void block(void)
@@ -177,11 +188,13 @@ static void block(void)
         while (now() - from < 2 * MS)
             ;
         act(from, now());
+        runs();
     } else if (!strcmp(kind, "await")) {
         sem_post(&asked);
         while (sem_wait(&answered))
             ;
         act(from, now());
+        runs();
     } else {
         pid_t child = vfork();
         if (!child) {
@@ -189,6 +202,7 @@ static void block(void)
             _exit(0);
         }
         act(from, now());
+        runs();
         while (waitpid(child, 0, 0) < 0 && errno == EINTR)
             ;
     }
@@ -203,7 +217,7 @@ static void *spin(void *unused)
     prctl(PR_SET_NAME, "subject");
     int guest = !strcmp(kind, "exit") || !strcmp(kind, "await") ? vcpu() : -1;
     shared->tid = (uint32_t)gettid();
-    uint64_t last = now();
+    last = now();
     uint32_t blocks = 0;
     while (!shared->stop) {
         if (shared->blocks != blocks) {
@@ -212,10 +226,7 @@ static void *spin(void *unused)
         } else if (guest >= 0) {
             ioctl(guest, KVM_RUN, 0);
         }
-        uint64_t at = now();
-        if (at - last >= over / 2)
-            record(shared->gap, &shared->gaps, last, at);
-        last = at;
+        runs();
     }
     return 0;
 }

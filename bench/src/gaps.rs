@@ -119,7 +119,7 @@ const CULPRITS: [Culprit; 15] = [
         kind: "exit",
         what: "exit of a vCPU under KVM, handled in user space",
         controller: None,
-        is_it: |cause, _| matches!(cause, Cause::Exit { reason: Some(reason) } if reason == "IO"),
+        is_it: |cause, _| matches!(cause, Cause::Exit { reason: Some(reason), is_kernel: false } if reason == "IO"),
     },
     Culprit {
         kind: "await",

@@ -8,7 +8,8 @@
 // Each CPU keeps the last slices of what was on it: tasks, interrupts, softirqs, functions of
 // timers, tasklets and work items. A record is the gap and a copy of these slices, which
 // overlap as they were nested; user space computes net times. What is shorter than the bound is
-// counted in a histogram of the thread.
+// counted in a histogram of the thread. The slices of a CPU on which observed threads run are also
+// sent as pages before they are overwritten: a gap may be longer than the last slices.
 //
 // All programs take the arguments of their events: programs at event records are not called while
 // another BPF program runs on their CPU. Those of KVM, which may be a module, do so without types.
@@ -27,6 +28,11 @@ const volatile u64 tick_function = 0;
 // The hierarchy whose groups are the tasks' groups: 1 that of the controller cpu of version 1, 2
 // version 2; 0: none is described.
 const volatile u32 hierarchy = 0;
+// Where the reason is in the record of kvm_exit: offset, 1 if it has 8 bytes, and what else tells
+// the reason; 0: there is none.
+const volatile u32 reason_at = 0;
+const volatile u32 reason_is_long = 0;
+const volatile u32 detail_at = 0;
 // 1: the kernel describes its count of steal time.
 const volatile u32 has_steal = 0;
 // 1: the kernel describes `throttle_count`.
@@ -35,17 +41,21 @@ const volatile u32 has_throttling = 0;
 // What a slice is of; `gap_trace.rs` has the same.
 enum { TASK, INTERRUPT, VECTOR, SOFTIRQ, TASKLET, TIMER, HRTIMER, WORK };
 // What a gap is.
-enum { WAIT, BURST, UNSEEN, EXIT };
+enum { WAIT, BURST, UNSEEN, EXIT, PAGE };
 // Marks of a gap.
 enum { PREEMPTED = 1, THROTTLED = 2, OUTSIDE = 4 };
 // Where a vCPU is: in the guest (or not known), in the kernel, in user space, halted.
 enum { INSIDE, KERNEL, USER, HALTED };
 // What a thread does.
 enum { UNKNOWN, RUNNING, OFF, ENDED };
-enum { NO_RECORD, NO_THREAD, LOST };
+enum { NO_RECORD, NO_THREAD, NO_PAGE, LOST };
 
 // A burst goes on if the next interrupt begins this soon (ns).
 #define SOON 3000
+// A page is sent when so many slices are new, if an observed thread was on the CPU this recently
+// (ns). Between two checks fewer slices than the rest are added.
+#define NEW_SLICES 192
+#define RECENT 10000000000ULL
 // Shorter slices are not kept (ns).
 #define SHORTEST 1000
 // A worker of the kernel: `PF_WQ_WORKER`.
@@ -123,6 +133,19 @@ INLINE void emit(struct cpu *cpu)
         count(NO_RECORD);
 }
 
+INLINE void emit_page(struct cpu *cpu, u64 now)
+{
+    if (cpu->next - cpu->sent < NEW_SLICES || now - cpu->watched_ns > RECENT)
+        return;
+    cpu->sent = cpu->next;
+    cpu->gap.from_ns = now;
+    cpu->gap.until_ns = now;
+    cpu->gap.cpu = bpf_get_smp_processor_id();
+    cpu->gap.kind = PAGE;
+    if (bpf_ringbuf_output(&records, cpu, RECORD, NO_WAKEUP))
+        count(NO_PAGE);
+}
+
 INLINE void begin_gap(struct gap *gap, const struct thread *thread, u32 tid, u64 now)
 {
     gap->from_ns = thread->since_ns;
@@ -194,7 +217,6 @@ INLINE void emit_running(struct cpu *cpu, u32 kind, const struct thread *thread,
 {
     cpu->gap.from_ns = from;
     cpu->gap.until_ns = until;
-    cpu->gap.woken_ns = 0;
     cpu->gap.arrived_ns = from;
     cpu->gap.tid = tid;
     cpu->gap.cpu = bpf_get_smp_processor_id();
@@ -217,7 +239,9 @@ INLINE void end_exit(struct cpu *cpu, const struct thread *thread, u32 tid, u64 
     if (thread->place == HALTED || !from || now < from || now - from < over_ns)
         return;
     cpu->gap.exit = thread->exit;
+    cpu->gap.woken_ns = thread->reason;
     emit_running(cpu, EXIT, thread, tid, from, now);
+    cpu->gap.woken_ns = 0;
 }
 
 // A worker sleeps or is preempted within a work item, which goes on when it runs again.
@@ -298,9 +322,11 @@ int at_switch(const u64 *arguments)
         thread->since_ns = 0;
         thread->out_ns = now;
         thread->state = RUNNING;
+        cpu->watched_ns = now;
     }
     thread = watched(leaves);
     if (thread) {
+        cpu->watched_ns = now;
         // A sleep in the kernel is a halt, with the polling before it.
         if (thread->place == USER || (thread->place == KERNEL && !(state & 1)))
             end_exit(cpu, thread, leaves, now);
@@ -332,6 +358,7 @@ int at_switch(const u64 *arguments)
             thread->marks = OUTSIDE;
         }
     }
+    emit_page(cpu, now);
     return 0;
 }
 
@@ -543,6 +570,7 @@ INLINE int left(u32 kind, int is_burst)
     if (!is_burst || depth)
         return 0;
     cpu->end_ns = now;
+    emit_page(cpu, now);
     tid = (u32)bpf_get_current_pid_tgid();
     thread = watched(tid);
     if (!thread)
@@ -555,6 +583,7 @@ INLINE int left(u32 kind, int is_burst)
     if (thread->place == KERNEL || thread->place == USER)
         return 0;
     cpu->gap.exit = 0;
+    cpu->gap.woken_ns = 0;
     emit_running(cpu, BURST, thread, tid, cpu->burst_ns, now);
     // The copy took longer than a burst may pause.
     cpu->end_ns = bpf_ktime_get_ns();
@@ -635,6 +664,24 @@ int at_vm_exit(const u64 *arguments)
     return 0;
 }
 
+// The record of kvm_exit, which has the reason. This program is not called while another one at a
+// record runs on its CPU, which costs only the reason.
+SEC("tracepoint/at_exit_record")
+int at_exit_record(const void *record)
+{
+    struct thread *thread = watched((u32)bpf_get_current_pid_tgid());
+    u64 reason = 0;
+    u32 detail = 0;
+
+    if (!thread || !reason_at)
+        return 0;
+    bpf_probe_read_kernel(&reason, reason_is_long ? 8 : 4, (const char *)record + reason_at);
+    if (detail_at)
+        bpf_probe_read_kernel(&detail, 4, (const char *)record + detail_at);
+    thread->reason = ((u64)detail << 32 | (u32)reason) + 1;
+    return 0;
+}
+
 // kvm_userspace_exit(reason, errno)
 SEC("raw_tp/kvm_userspace_exit")
 int at_user(const u64 *arguments)
@@ -671,6 +718,7 @@ INLINE int enters(void)
     if (thread && cpu && thread->place) {
         end_exit(cpu, thread, tid, bpf_ktime_get_ns());
         thread->place = INSIDE;
+        thread->reason = 0;
     }
     return 0;
 }
@@ -732,6 +780,7 @@ int hrtimer_expire_exit(const u64 *arguments)
         cpu->late_tid = 0;
         thread = watched(tid);
         cpu->gap.exit = counted_steal() - cpu->steal_ns;
+        cpu->gap.woken_ns = 0;
         if (thread)
             emit_running(cpu, UNSEEN, thread, tid, cpu->late_from_ns, cpu->late_until_ns);
     }

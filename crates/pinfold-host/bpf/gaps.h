@@ -121,6 +121,9 @@ struct cpu {
     u64 late_until_ns;
     u64 late_tid;
     u64 steal_ns;
+    // When an observed thread was last seen here, and `next` at the last page.
+    u64 watched_ns;
+    u64 sent;
 };
 #define RECORD (sizeof(struct gap) + sizeof(struct slice) * SLICES)
 
@@ -144,6 +147,7 @@ struct thread {
     u64 place;
     u64 out_ns;
     u64 exit;
+    u64 reason; // of the exit to the kernel plus one, with more in the upper half; 0: unknown
     struct slice earlier;
     u64 count;
     u64 sum_ns;

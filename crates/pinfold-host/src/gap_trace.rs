@@ -4,7 +4,7 @@
 //! on the same CPU do not hide events from it: it needs BTF, `CAP_BPF` and `CAP_PERFMON`. Each gap
 //! above the bound is a record; shorter ones are counted. It ends with this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -15,21 +15,23 @@ use aya::sys::{Stats, enable_stats};
 use aya::{Btf, Ebpf, EbpfLoader};
 use pinfold_model::{PuId, Tid};
 
-use crate::bpf::{Named, name_of, program_sum};
+use crate::bpf::{Named, name_of, online_pu, program_sum};
 use crate::cgroup_ids::cpu_hierarchy;
 use crate::exit_names::userspace_exit_name;
+use crate::kvm_exits::reason_places;
 use crate::mountinfo::Version;
-use crate::raw::{GAP_BUCKETS, GapThread};
-use crate::{Clock as _, Host, HostError, SystemClock, paths};
+use crate::raw::{GAP_BUCKETS, GapThread, Probe};
+use crate::{Clock as _, Host, HostError, SystemClock, Tracefs, paths};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gaps.bpf.o");
 const PROGRAM: Named = Named("the BPF program gaps");
 
 /// Threads that may be added later, beyond those that are known at the start.
 const LATER: u32 = 1024;
-/// Size of a slice in a record, and their number.
+/// Size of a slice in a record.
 const SLICE: usize = 56;
-const SLICES: usize = 256;
+/// Pages of a CPU that are kept: some 6,000 slices.
+const PAGES: usize = 32;
 /// Offsets in a record: `struct gap` of the BPF program.
 const EARLIER_AT: usize = 96;
 const NOW_AT: usize = EARLIER_AT + SLICE;
@@ -167,6 +169,8 @@ pub struct RawGap {
     pub waker: Option<WakerTask>,
     /// Name of the exit to user space before it, of a vCPU under KVM.
     pub exit: Option<String>,
+    /// The reason of the exit that KVM handled, as in [`crate::ExitKey`].
+    pub kernel_exit: Option<u64>,
     /// Time that the hypervisor took from the CPU, of [`GapKind::Unseen`]; 0 if it does not report it.
     pub steal_ns: u64,
     /// [`TracedThread::owner`].
@@ -205,6 +209,8 @@ pub struct GapTotals {
     pub open: Vec<RawGap>,
     /// Gaps whose record did not fit.
     pub lost: u64,
+    /// Pages of slices that did not fit: parts of long gaps are not explained.
+    pub lost_pages: u64,
     /// Threads that did not fit.
     pub unwatched: u64,
     /// Events for which the programs were not called.
@@ -226,9 +232,12 @@ pub struct GapTracer {
     threads: HashMap<MapData, u32, GapThread>,
     lost: Array<MapData, u64>,
     records: RingBuf<MapData>,
+    /// Slices of each CPU that records may no longer have.
+    pages: BTreeMap<u32, VecDeque<Vec<u8>>>,
     symbols: KernelSymbols,
     absent: Vec<&'static str>,
     over_ns: u64,
+    _exit_records: Option<Probe>,
     _stats: Option<OwnedFd>,
 }
 
@@ -322,6 +331,7 @@ impl GapTracer {
             has_throttling: 1,
             has_steal: u32::from(describes(&described, "prev_steal_time")),
             hierarchy: hierarchy(host, &described),
+            reason: exit_record(),
         };
         let mut program = match load(&types, &constants, count) {
             Ok(program) => program,
@@ -346,13 +356,21 @@ impl GapTracer {
             threads,
             lost,
             records,
+            pages: BTreeMap::new(),
             symbols,
             absent: Vec::new(),
             over_ns,
+            _exit_records: None,
             _stats: stats,
         };
         tracer.attach_optional(&types);
         tracer.attach_kvm();
+        if let Some(record) = constants.reason {
+            // Without it exits have no reason.
+            let cpu = online_pu(host)?;
+            let attached = PROGRAM.attach(&mut tracer.program, "at_exit_record", record.id, cpu);
+            tracer._exit_records = attached.ok();
+        }
         for (part, event) in NEEDED {
             let link = PROGRAM.attach_typed(&mut tracer.program, part, event, &types)?;
             tracer.links.push(link);
@@ -412,7 +430,16 @@ impl GapTracer {
     pub fn take(&mut self) -> Vec<RawGap> {
         let mut gaps = Vec::new();
         while let Some(record) = self.records.next() {
-            gaps.extend(parse(&record, &self.symbols));
+            let (Some(cpu), Some(kind)) = (int(&record, 36), int(&record, 40)) else { continue };
+            let pages = self.pages.entry(cpu).or_default();
+            if kind == PAGE {
+                if pages.len() == PAGES {
+                    pages.pop_front();
+                }
+                pages.extend(record.get(SLICES_AT..).map(<[u8]>::to_vec));
+            } else {
+                gaps.extend(parse(&record, pages, &self.symbols));
+            }
         }
         gaps
     }
@@ -435,6 +462,7 @@ impl GapTracer {
         let last = self.take();
         totals.lost = PROGRAM.number(&self.lost, 0)?;
         totals.unwatched = PROGRAM.number(&self.lost, 1)?;
+        totals.lost_pages = PROGRAM.number(&self.lost, 2)?;
         totals.hides_addresses = self.symbols.names.is_empty();
         for (tid, thread) in PROGRAM.entries(&self.threads)? {
             totals.open.extend(open_gap(tid, &thread, now_ns, self.over_ns));
@@ -461,6 +489,20 @@ struct Constants {
     has_throttling: u32,
     has_steal: u32,
     hierarchy: u32,
+    reason: Option<ExitRecord>,
+}
+
+/// Where the record of `kvm_exit` has its reason.
+struct ExitRecord {
+    id: u64,
+    places: BTreeMap<&'static str, u32>,
+}
+
+/// `None` without KVM, or without tracefs.
+fn exit_record() -> Option<ExitRecord> {
+    let format = Tracefs::open().ok()?.format("kvm/kvm_exit").ok()?;
+    let places = reason_places("kvm/kvm_exit", &format).ok()?;
+    Some(ExitRecord { id: format.id, places })
 }
 
 impl From<&TracedThread> for GapThread {
@@ -497,6 +539,9 @@ fn load(types: &Btf, constants: &Constants, threads: u32) -> Result<Ebpf, HostEr
     loader.override_global("has_throttling", &constants.has_throttling, true);
     loader.override_global("has_steal", &constants.has_steal, true);
     loader.override_global("hierarchy", &constants.hierarchy, true);
+    for (name, place) in constants.reason.iter().flat_map(|record| &record.places) {
+        loader.override_global(name, place, true);
+    }
     let mut program = loader.load(OBJECT).map_err(|error| PROGRAM.refuse("load", &error))?;
     let part = program.program_mut("at_switch").ok_or_else(|| PROGRAM.missing("at_switch"))?;
     let part: &mut BtfTracePoint =
@@ -505,8 +550,9 @@ fn load(types: &Btf, constants: &Constants, threads: u32) -> Result<Ebpf, HostEr
     Ok(program)
 }
 
-/// `ENDED` of the BPF program.
+/// `ENDED` and `PAGE` of the BPF program.
 const ENDED: u32 = 3;
+const PAGE: u32 = 4;
 
 fn is_of_one_machine(event: &str) -> bool {
     !["irq_h", "softirq", "tasklet", "timer_", "hrtimer_", "workqueue"]
@@ -530,6 +576,7 @@ fn open_gap(tid: u32, thread: &GapThread, now_ns: u64, over_ns: u64) -> Option<R
         moves: thread.moves,
         waker: None,
         exit: None,
+        kernel_exit: None,
         steal_ns: 0,
         owner: thread.owner,
         is_open: true,
@@ -551,15 +598,38 @@ fn kind_of(kind: u32, marks: u32, state: u32) -> GapKind {
     }
 }
 
-fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
+/// The slices of a record, and if it does not reach back to the begin of the gap, those of the
+/// pages before it.
+fn slices(
+    record: &[u8],
+    pages: &VecDeque<Vec<u8>>,
+    from_ns: u64,
+    symbols: &KernelSymbols,
+) -> Vec<GapSlice> {
+    let own = record.get(SLICES_AT..).unwrap_or_default();
+    let ends = own.chunks_exact(SLICE).filter_map(|bytes| long(bytes, 8)).filter(|end| *end > 0);
+    let oldest = ends.min().unwrap_or(0);
+    let earlier = pages.iter().filter(|_| oldest > from_ns).map(Vec::as_slice);
+    let all = earlier.chain([own]).flat_map(|bytes| bytes.chunks_exact(SLICE));
+    let of_gap = all.filter(|bytes| long(bytes, 8).is_some_and(|end| end > from_ns));
+    let mut found: Vec<GapSlice> = of_gap.filter_map(|bytes| slice(bytes, 0, symbols)).collect();
+    // Pages overlap.
+    found.sort_by_key(|slice| (slice.until_ns, slice.from_ns));
+    found.dedup();
+    found
+}
+
+fn parse(record: &[u8], pages: &VecDeque<Vec<u8>>, symbols: &KernelSymbols) -> Option<RawGap> {
     let (from_ns, until_ns) = (long(record, 0)?, long(record, 8)?);
     let (woken_ns, arrived_ns) = (long(record, 16)?, long(record, 24)?);
     let (marks, waker, exit) = (int(record, 44)?, int(record, 56)?, long(record, 80)?);
     let kind = kind_of(int(record, 40)?, marks, int(record, 48)?);
     // Of a late tick it is the steal time.
     let (exit, steal_ns) = if kind == GapKind::Unseen { (0, exit) } else { (exit, 0) };
-    let mut slices: Vec<GapSlice> =
-        (0..SLICES).filter_map(|at| slice(record, SLICES_AT + at * SLICE, symbols)).collect();
+    // Of an exit it is the reason.
+    let (woken_ns, kernel_exit) =
+        if kind == GapKind::Exit { (0, woken_ns.checked_sub(1)) } else { (woken_ns, None) };
+    let mut slices = slices(record, pages, from_ns, symbols);
     for slice in &mut slices {
         // The queue of this CPU was not its own before.
         if matches!(slice.occupant, Occupant::Task(_) | Occupant::Idle(_)) {
@@ -595,6 +665,7 @@ fn parse(record: &[u8], symbols: &KernelSymbols) -> Option<RawGap> {
         exit: (exit & 0xffff_ffff)
             .checked_sub(1)
             .map(|reason| userspace_exit_name(reason, exit >> 32)),
+        kernel_exit,
         steal_ns,
         owner: int(record, 92)?,
         is_open: false,

@@ -467,7 +467,10 @@ fn in_order(event: &str, format: &Format, expected: &[&str]) -> Result<(), HostE
 }
 
 /// The fields of an exit depend on the architecture.
-fn reason_places(event: &str, format: &Format) -> Result<BTreeMap<&'static str, u32>, HostError> {
+pub(crate) fn reason_places(
+    event: &str,
+    format: &Format,
+) -> Result<BTreeMap<&'static str, u32>, HostError> {
     // x86; Arm; RISC-V; userspace exit on any of them.
     let known = [
         ("exit_reason", Some("isa")),

@@ -32,6 +32,8 @@ use crate::traced_threads::{TracedThreads, WatchError};
 
 /// Gaps beyond this number are counted, not kept: an observation of a day must fit.
 const MOST: usize = 100_000;
+/// The same for the slices of all gaps.
+const MOST_SLICES: usize = 4_000_000;
 
 /// Why gaps cannot be observed.
 #[derive(Debug, thiserror::Error)]
@@ -216,6 +218,7 @@ pub struct GapWatch {
     subjects: Vec<Watched>,
     roles: BTreeMap<Tid, Role>,
     raw: Vec<RawGap>,
+    slices: usize,
     dropped: u64,
     quotas: Quotas,
     names: Names,
@@ -263,6 +266,7 @@ pub fn start(
         subjects: watched,
         roles,
         raw: Vec::new(),
+        slices: 0,
         dropped: 0,
         quotas,
         names: Names::new(host),
@@ -288,7 +292,8 @@ impl GapWatch {
         for gap in gaps {
             self.quotas.add(host, gap.tid);
             self.names.learn(host, &gap);
-            if self.raw.len() < MOST {
+            if self.raw.len() < MOST && self.slices < MOST_SLICES {
+                self.slices += gap.slices.len();
                 self.raw.push(gap);
             } else {
                 self.dropped += 1;
@@ -347,6 +352,11 @@ impl GapWatch {
             ..owners.summary()
         };
         Ok(GapReport { summary, gaps })
+    }
+
+    /// Sets how exits that KVM handles are named: by the reason of [`pinfold_host::ExitKey`].
+    pub fn name_exits(&mut self, name: fn(u64) -> String) {
+        self.names.exits = name;
     }
 
     /// When the observation began: [`Gap::at_ns`] counts from here.
@@ -413,6 +423,11 @@ fn missing(totals: &GapTotals, dropped: u64, gone: u32, quotas: &Quotas) -> Vec<
         (
             dropped,
             "gaps were dropped, because there were too many: raise --over or lower --seconds",
+        ),
+        (
+            totals.lost_pages,
+            "parts of long gaps were lost because the kernel's buffer was full: these are not \
+             explained",
         ),
         (totals.unwatched, "new threads were not observed, because the BPF map was full"),
         (totals.missed, "events of the host were nested in another of the same kind"),

@@ -5,9 +5,9 @@
 
 mod micro;
 
+use pinfold_exits::{Architecture, cost, expected, name};
 use pinfold_exits::{ExitTable, ExitsError, Statistics, VIRT_DISTRIBUTOR, VcpuThread, Watch};
-use pinfold_exits::{cost, expected};
-use pinfold_host::{Clock as _, ExitScope, ExitSource, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, ExitKey, ExitScope, ExitSource, LiveHost, SystemClock};
 use pinfold_model::{Accelerator, Figure, Finding};
 use pinfold_vm::Monitor;
 
@@ -21,6 +21,12 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 /// Duration of the check which events fire.
 const LOOK: &str = "2s";
+
+/// Name of an exit that KVM handles, by the reason of [`ExitKey`].
+pub fn name_of_reason(reason: u64) -> String {
+    let key = ExitKey { reason, is_mmio: false, is_ipi: false };
+    name(ExitSource::Hardware, Architecture::here(), key)
+}
 
 /// A table with additional information.
 pub struct Answer {

@@ -24,6 +24,7 @@ pub(crate) struct GapThread {
     pub(crate) place: u64,
     pub(crate) out_ns: u64,
     pub(crate) exit: u64,
+    pub(crate) reason: u64,
     pub(crate) earlier: [u64; 7],
     pub(crate) count: u64,
     pub(crate) sum_ns: u64,

@@ -150,7 +150,9 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     }
     if gap.kind == GapKind::Exit {
         let others: u64 = sums.values().copied().fold(0, u64::saturating_add);
-        let exit = Cause::Exit { reason: gap.exit.clone() };
+        let is_kernel = gap.exit.is_none();
+        let kernel = gap.kernel_exit.map(|reason| (context.names.exits)(reason));
+        let exit = Cause::Exit { reason: gap.exit.clone().or(kernel), is_kernel };
         add(&mut sums, exit, length_ns.saturating_sub(others));
     }
     let idle_ns: u64 =

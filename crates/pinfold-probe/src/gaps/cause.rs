@@ -82,8 +82,11 @@ pub enum Cause {
     },
     /// A vCPU was out of the guest, on a CPU.
     Exit {
-        /// The exit to user space; `None` if the kernel handled it.
+        /// The exit to user space, or that of the processor; `None` if it is unknown.
         reason: Option<String>,
+        /// True if the kernel handled it; also if it has no reason.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_kernel: bool,
     },
     /// The CPU stood still, and Linux saw nothing.
     Unseen,
@@ -130,6 +133,15 @@ fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&Strin
     match function {
         Some(function) => write!(f, "{what}: {}", escape::escape_text(function)),
         None => f.write_str(what),
+    }
+}
+
+fn write_exit(f: &mut fmt::Formatter<'_>, reason: Option<&str>, is_kernel: bool) -> fmt::Result {
+    let place = if is_kernel { "the kernel" } else { "user space" };
+    match reason {
+        Some(reason) => write!(f, "exit {} handled in {place}", escape::escape_text(reason)),
+        // Records of earlier versions do not say where.
+        None => f.write_str("exit handled in the kernel"),
     }
 }
 
@@ -188,10 +200,7 @@ impl fmt::Display for Cause {
                     None => Ok(()),
                 }
             }
-            Cause::Exit { reason: Some(reason) } => {
-                write!(f, "exit {} handled in user space", escape::escape_text(reason))
-            }
-            Cause::Exit { reason: None } => f.write_str("exit handled in the kernel"),
+            Cause::Exit { reason, is_kernel } => write_exit(f, reason.as_deref(), *is_kernel),
             Cause::Unseen => f.write_str("not seen by Linux (hypervisor or firmware)"),
             Cause::Steal => f.write_str("steal: the hypervisor ran something else"),
         }

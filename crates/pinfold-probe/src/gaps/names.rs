@@ -6,7 +6,7 @@ use pinfold_host::{CgroupPaths, Host, Occupant, OtherTask, RawGap, paths, proc_c
 use pinfold_model::Tid;
 
 /// Names of interrupts, groups and machines.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Names {
     /// Drivers by number of the interrupt.
     pub interrupts: BTreeMap<u64, String>,
@@ -16,6 +16,20 @@ pub struct Names {
     pub cgroups: BTreeMap<Tid, Option<String>>,
     /// Machines by process.
     pub machines: BTreeMap<Tid, String>,
+    /// The name of an exit that KVM handled.
+    pub exits: fn(u64) -> String,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            interrupts: BTreeMap::new(),
+            groups: CgroupPaths::default(),
+            cgroups: BTreeMap::new(),
+            machines: BTreeMap::new(),
+            exits: |reason| format!("{reason:#x}"),
+        }
+    }
 }
 
 impl Names {

@@ -47,6 +47,7 @@ fn gap(until_us: u64, slices: Vec<GapSlice>) -> RawGap {
         moves: 0,
         waker: None,
         exit: None,
+        kernel_exit: None,
         steal_ns: 0,
         owner: 0,
         is_open: false,
@@ -165,6 +166,8 @@ fn out_of_the_guest_a_vcpu_has_its_exit_or_the_thread_that_it_waited_for() {
     let mut exit = gap(1000, vec![own, slice(100, 300, Occupant::Interrupt(9))]);
     exit.kind = GapKind::Exit;
     check(&exit, &[("exit handled in the kernel", 800), ("interrupt 9 (nvme0q1)", 200)]);
+    exit.kernel_exit = Some(0x72);
+    check(&exit, &[("exit 0x72 handled in the kernel", 800), ("interrupt 9 (nvme0q1)", 200)]);
     exit.exit = Some("MMIO".to_owned());
     check(&exit, &[("exit MMIO handled in user space", 800), ("interrupt 9 (nvme0q1)", 200)]);
     exit.kind = GapKind::Awaiting;
@@ -292,7 +295,7 @@ fn one_of_each() -> Vec<Cause> {
         Cause::Blocked { waker: None },
         Cause::Awaited { task: None, exit: None, is_own: true },
         Cause::Awaited { task: None, exit: None, is_own: false },
-        Cause::Exit { reason: None },
+        Cause::Exit { reason: None, is_kernel: true },
         Cause::Unseen,
         Cause::Steal,
     ];

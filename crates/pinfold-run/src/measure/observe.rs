@@ -507,6 +507,7 @@ fn gaps(
         gaps::GapsError::Unavailable { .. } => Failure::new(Exit::Host, error.to_string())
             .with_hint("it needs CAP_BPF and CAP_PERFMON, or root, and a kernel with BTF"),
     })?;
+    watching.name_exits(exits::name_of_reason);
     watch_by(host, &threads, request.duration_ns, GapWatch::POLL_NS, &mut || {
         watching.poll(host, &SystemClock);
     })?;
