@@ -2,7 +2,7 @@
 
 use std::io;
 
-use pinfold_model::Setting;
+use pinfold_model::{Setting, escape};
 
 /// An error followed by its causes; a cause with which the text already ends is not repeated.
 pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
@@ -22,7 +22,7 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A file operation failed.
-    #[error("cannot {operation} {path}{}", value.as_ref().map(|v| format!(" (value {v:?})")).unwrap_or_default())]
+    #[error("cannot {operation} {}{}", escape::name(path), value.as_ref().map(|v| format!(" (value {v:?})")).unwrap_or_default())]
     File {
         /// The operation: `read`, `write`, `list`, …
         operation: &'static str,
@@ -256,6 +256,13 @@ fn process_text(program: &str, source: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_cannot_imitate_a_line() {
+        let source = io::Error::from_raw_os_error(libc::ENOENT);
+        let error = HostError::file("read", "/run/a\nwarning: b", source);
+        assert_eq!(error.to_string(), "cannot read /run/a\\u000awarning: b");
+    }
 
     #[test]
     fn hints_say_what_to_do() {

@@ -80,6 +80,10 @@ struct FreeResources {
 /// comes first: it is bound to the answer, and a machine that cannot get it does not start. If not
 /// even all nodes have it, the answer is all of them. Isolated CPUs of the answer are in its reason.
 pub fn advise_nodes(topology: &Topology, state: &NodeState, demand: NodeDemand) -> NodeAdvice {
+    if topology.nodes.is_empty() {
+        let reason = "this host reports no nodes, so all of it is node 0".to_owned();
+        return NodeAdvice { nodes: vec![NodeId(0)], is_fitting: false, reason };
+    }
     let advice = select_nodes(topology, state, demand);
     let chosen = topology.nodes.iter().filter(|node| advice.nodes.contains(&node.id));
     let isolated = chosen
@@ -345,6 +349,13 @@ mod tests {
         check(&topology, &taken("4-5"), demand(2, 4), "2");
         let shared = NodeState { shared: taken("0-11").exclusive, ..NodeState::default() };
         check(&topology, &shared, demand(2, 4), "3");
+    }
+
+    #[test]
+    fn a_host_without_nodes_is_node_0() {
+        let mut topology = host(&[8, 8]);
+        topology.nodes.clear();
+        check(&topology, &NodeState::default(), demand(2, 4), "0");
     }
 
     #[test]

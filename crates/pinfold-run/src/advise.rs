@@ -5,6 +5,8 @@ mod machine_cpuset;
 
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use pinfold_claims::{Claims, Exclusivity, OwnerCategory};
 use pinfold_host::{Clock as _, Host, LiveHost, SystemClock, log, paths, process};
@@ -18,6 +20,8 @@ use crate::{Failure, claims, host, inputs, time};
 /// Name of the program in whose place Pinfold answers, and of its entries in the log.
 pub const NUMAD: &str = "numad";
 const MIB: u64 = 1 << 20;
+/// libvirt waits for the answer as long as it takes: numad itself needs two seconds.
+const LIMIT: Duration = Duration::from_secs(2);
 
 /// The nodes for a machine on this host, or on the one that `input` names.
 ///
@@ -86,14 +90,32 @@ pub fn answer_as_numad(words: &[String]) -> Result<CpuSet, String> {
         }
     };
     let begin = SystemClock.now_ns();
-    // A panic must not prevent the start of a machine.
-    let (nodes, reason) = catch_unwind(|| numad_answer(request)).unwrap_or_else(|_| {
-        (online_nodes(), "all nodes: an internal error, which is a bug in Pinfold".to_owned())
-    });
+    let (nodes, reason) = answer_in_time(request);
     let ms = SystemClock.now_ns().saturating_sub(begin) / 1_000_000;
     let date = time::date(SystemClock.unix_seconds());
     log::write(NUMAD, &date, &format!("-w {request}: node {nodes}: {reason} ({ms} ms)"));
     Ok(nodes)
+}
+
+/// All nodes after a panic, and if the host cannot be read in time: neither may prevent the start of
+/// a machine.
+fn answer_in_time(request: &str) -> (CpuSet, String) {
+    let (sender, receiver) = mpsc::channel();
+    let owned = request.to_owned();
+    std::thread::spawn(move || {
+        // The receiver is gone after its timeout.
+        let (Ok(()) | Err(_)) = sender.send(catch_unwind(|| numad_answer(&owned)));
+    });
+    let why = match receiver.recv_timeout(LIMIT) {
+        Ok(Ok(answer)) => return answer,
+        Ok(Err(_)) | Err(mpsc::RecvTimeoutError::Disconnected) => {
+            "all nodes: an internal error, which is a bug in Pinfold".to_owned()
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            format!("all nodes: the host could not be read within {} s", LIMIT.as_secs())
+        }
+    };
+    (online_nodes(), why)
 }
 
 fn numad_answer(request: &str) -> (CpuSet, String) {

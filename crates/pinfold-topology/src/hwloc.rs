@@ -86,6 +86,7 @@ pub(crate) enum HwlocError {
 
 /// The running machine with all PUs, including those that this process may not use.
 pub(crate) fn live() -> Result<Tree, HwlocError> {
+    refuse_redirection()?;
     // The excluded parts are read by Pinfold itself (kinds) or not used (distances, memory
     // attributes); they are most of hwloc's work. `DONT_CHANGE_BINDING` keeps hwloc's x86 backend
     // from moving this thread over all PUs.
@@ -110,9 +111,17 @@ pub(crate) fn from_synthetic(text: &str) -> Result<Tree, HwlocError> {
     tree(&load(filter_object_types(builder)?, BuildFlags::INCLUDE_DISALLOWED)?)
 }
 
+/// Refuses another machine before hwloc reads it: its file may have no end.
+fn refuse_redirection() -> Result<(), HwlocError> {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_redirected = ["HWLOC_XMLFILE", "HWLOC_SYNTHETIC"].into_iter().any(is_set);
+    if is_redirected { Err(HwlocError::Redirected) } else { Ok(()) }
+}
+
 /// hwloc's XML of the running machine, with all data that hwloc collects except I/O devices (they
 /// contain serial numbers and addresses).
 pub(crate) fn live_xml() -> Result<String, HwlocError> {
+    refuse_redirection()?;
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     let raw = load(TopologyBuilder::new(), flags)?;
     if !raw.is_this_system() {

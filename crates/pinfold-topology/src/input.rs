@@ -36,6 +36,11 @@ const DESCRIPTION_ENDING: &str = ".synthetic";
 /// captured host does not contain hwloc's tree.
 pub fn discover(host: &dyn Host) -> Result<Topology, TopologyError> {
     if host.is_live() {
+        // hwloc ends the process if the directory of the nodes is empty.
+        if host.list(&paths::node_dir()).is_ok_and(|names| names.is_empty()) {
+            let why = format!("{} is empty", paths::node_dir());
+            return Err(TopologyError::Hwloc { why });
+        }
         let tree = hwloc::live().map_err(live_error)?;
         return build::topology(Source::Live, &tree, &Facts::read(host));
     }

@@ -42,6 +42,10 @@ type Parser = fn(&str) -> Result<CpuSet, String>;
 /// The options of DPDK's EAL with CPUs.
 const EAL: [(&str, Parser); 3] = [("--lcores", lcores), ("-l", list), ("-c", mask)];
 
+/// The options of SPDK's programs with CPUs.
+const SPDK: [(&str, Parser); 3] =
+    [("-m", mask_or_list), ("--cpumask", mask_or_list), ("--lcores", lcores)];
+
 /// The CPUs of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
@@ -64,17 +68,16 @@ pub fn cores(process: &Process) -> Option<Cores> {
         return None;
     }
     // Its `-m` is a mask of CPUs, that of DPDK an amount of memory.
-    if programs::is_spdk(&process.program) {
-        let (option, value) = ["-m", "--cpumask"]
-            .iter()
-            .find_map(|option| Some((option, process.option(option)?)))?;
-        return Some(Cores { option: format!("{option} {value}"), cpus: mask_or_list(value) });
-    }
-    if !is_dpdk(process) {
+    let options: &[(&str, Parser)] = if programs::is_spdk(&process.program) {
+        &SPDK
+    } else if is_dpdk(process) {
+        &EAL
+    } else {
         return None;
-    }
-    let (option, value, parser) =
-        EAL.iter().find_map(|(option, parser)| Some((option, process.option(option)?, parser)))?;
+    };
+    let (option, value, parser) = options
+        .iter()
+        .find_map(|(option, parser)| Some((option, process.option(option)?, parser)))?;
     Some(Cores { option: format!("{option} {value}"), cpus: parser(value) })
 }
 

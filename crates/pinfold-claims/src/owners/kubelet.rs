@@ -9,7 +9,7 @@
 //! format is that of `pkg/kubelet/cm/cpumanager/state/checkpoint.go`; the checksum is over Go's text
 //! of the structure and is not checked.
 
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::{CpuSet, Tid, escape};
 use serde_json::{Map, Value};
 
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
@@ -180,8 +180,17 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             );
             context.refuse(claims, &source, why);
         }
-        if state.policy != "static" {
-            continue;
+        match state.policy.as_str() {
+            "static" => {}
+            "none" => continue,
+            other => {
+                let why = format!(
+                    "the policy {} is unknown (known: none, static), so its containers are taken \
+                     as those of the static policy",
+                    escape::name(other)
+                );
+                context.refuse(claims, &source, why);
+            }
         }
         // The file stays when the kubelet is removed.
         let active = context.runs(&PROGRAMS);

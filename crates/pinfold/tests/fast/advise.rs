@@ -44,6 +44,9 @@ fn numad_always_gets_an_answer() {
         let all = all.as_deref().map_or("0", str::trim);
         assert_eq!(output.stdout_text().trim(), all, "{request}");
     }
+    // A file without end is not read.
+    let output = run("env", ["HWLOC_XMLFILE=/dev/zero", &numad, "-w", "1"]);
+    assert_eq!(output.stdout_text().trim(), all.as_deref().map_or("0", str::trim));
     let more = run(&numad, ["-w", "1:1", "-v"]);
     assert!(more.status.success() && !more.stdout.is_empty(), "{}", more.stderr_text());
     for words in [&["-i", "15"][..], &["-D", "/tmp"], &[]] {

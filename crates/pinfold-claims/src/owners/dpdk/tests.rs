@@ -30,6 +30,8 @@ fn masks_lists_and_maps_are_read() {
     check("grep -c f -m 1 file", None);
     check("dpdk-proc-info -- -l 1-3", None);
     check("spdk_tgt -s 1024", None);
+    check("spdk_tgt --lcores 1@18,2@19", Some("18-19"));
+    check("nvmf_tgt --lcores=(1,2)@(18,19)", Some("18-19"));
 }
 
 fn check(line: &str, expected: Option<&str>) {

@@ -46,6 +46,7 @@ fn a_file_of_another_version_is_a_finding() {
     // What is known of it counts.
     assert_eq!(check(&STATIC.replace("checksum", "podEntries"), "podEntries"), 4);
     assert_eq!(check(&STATIC.replace("2-3", "3-2"), "entries.235148fe"), 0);
+    assert_eq!(check(&STATIC.replace("static", "distributed"), "policy distributed is unknown"), 4);
     assert_eq!(check("", "EOF"), 0);
     assert_eq!(check("[]", "no JSON object"), 0);
     assert_eq!(check(&"[".repeat(100_000), "recursion"), 0);
