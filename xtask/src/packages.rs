@@ -13,7 +13,7 @@ use names::{
 /// How long apt-get waits for a lock that another one has (seconds).
 const APT_LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 /// apt starts services of these packages, which are not wanted.
-const SERVICES: &[&str] = &["munge", "slurmctld", "slurmd"];
+const SERVICES: &[&str] = &["munge", "prometheus", "slurmctld", "slurmd"];
 
 /// What the packages are for.
 pub enum Purpose {

@@ -186,7 +186,7 @@ pub enum TopologyLevels {
 /// use pinfold_plan::domain_file::Domain;
 ///
 /// let domain = Domain::read("<domain type='kvm'><name>vm</name><vcpu>2</vcpu></domain>")?;
-/// assert_eq!(domain.existing.len(), 2);
+/// assert_eq!(domain.enabled_vcpus.len(), 2);
 /// assert!(Domain::read("<network/>").is_err());
 /// # Ok::<(), pinfold_plan::domain_file::DomainError>(())
 /// ```

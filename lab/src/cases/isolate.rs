@@ -21,8 +21,7 @@ pub(super) fn isolate(stage: &mut LabHost, _: Extent) -> Result<String, LabError
     let nothing = BTreeMap::new();
     expect_none("a dry run changed the host", after.differences(&stage.before, &nothing))?;
     stage.guest.pinfold(&APPLY)?;
-    let text = stage.guest.pinfold(&["status", "--json"])?;
-    let status = Status::parse(&text)?;
+    let status = Status::read(stage)?;
     stage.fork()?;
     let during = stage.look()?;
     expect_none("isolation is not so", intruders(stage, &during, &status))?;
@@ -51,8 +50,7 @@ pub(super) fn isolate(stage: &mut LabHost, _: Extent) -> Result<String, LabError
 
 /// Fails unless the host is isolated as `status` reports.
 pub(super) fn check(stage: &mut LabHost) -> Result<(), LabError> {
-    let text = stage.guest.pinfold(&["status", "--json"])?;
-    let status = Status::parse(&text)?;
+    let status = Status::read(stage)?;
     let during = stage.look()?;
     expect_none("isolation is not so", intruders(stage, &during, &status))
 }
@@ -81,9 +79,18 @@ fn find_unreported(reported: &str, near: &BTreeMap<String, String>) -> Vec<Strin
 struct Status {
     movable: BTreeSet<u32>,
     immovable: BTreeSet<u32>,
+    /// The CPUs that are used twice, in words.
+    dangers: String,
 }
 
+/// `status` ends with 1 if a CPU is used twice: by a group that has no other.
+const STATUS: &str = "pinfold status --json 2> /dev/null || [ $? = 1 ]";
+
 impl Status {
+    fn read(stage: &mut LabHost) -> Result<Self, LabError> {
+        Self::parse(&stage.guest.shell(STATUS)?)
+    }
+
     fn parse(text: &str) -> Result<Self, LabError> {
         fn wrong(why: &str, text: &str) -> LabError {
             LabError::wrong(format!("status: {why}"), text)
@@ -101,7 +108,8 @@ impl Status {
                 .collect::<Option<BTreeSet<u32>>>()
                 .ok_or_else(|| wrong(key, text))
         };
-        Ok(Self { movable: tids("movable")?, immovable: tids("immovable")? })
+        let dangers = entry["dangers"].to_string();
+        Ok(Self { movable: tids("movable")?, immovable: tids("immovable")?, dangers })
     }
 }
 
@@ -130,6 +138,9 @@ fn intruders(stage: &LabHost, during: &Snapshot, status: &Status) -> Vec<String>
     }
     if status.movable != expected {
         found.push(format!("status names {:?} as movable, not {expected:?}", status.movable));
+    }
+    if !expected.is_empty() && !status.dangers.contains("tiny (cgroup)") {
+        found.push(format!("status does not name containers/tiny: {}", status.dangers));
     }
     let placed = during.of_group(vm).filter(|(_, task)| task.mask.is_subset(&stage.alone));
     if placed.count() != 2 {

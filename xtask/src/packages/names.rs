@@ -124,6 +124,8 @@ pub const TEST: &[Package] = &[
     ["likwid", "", "", ""],
     ["linux-perf", "perf", "perf", "perf"],
     ["stress-ng", "stress-ng", "stress-ng", "stress-ng"],
+    // What scrapes the metrics, and checks the rules of alerts (promtool).
+    ["prometheus", "", "prometheus", ""],
     // What is attached to vnodes: containers, and hosts of an emulated network on bridges.
     ["runc", "runc", "runc", "runc"],
     ["mininet", "", "mininet", ""],

@@ -718,7 +718,7 @@ fn auto_says_what_it_picked_and_why() {
     picks(i7_4790k(), &exactly(8), "max-performance", "refused: balanced gives at most 6");
     picks(i7_4790k(), &auto(), "balanced", "is auto");
     picks(i7_4790k(), &exactly(9), "none", "do not pin, because 9 vCPUs must share 8 CPUs");
-    picks(plain(1), &exactly(1), "none", "do not pin");
+    picks(plain(1), &exactly(1), "none", "all threads float over CPU 0");
     let two = ask(vec![vm("a", 2), vm("b", 2)]);
     picks(dual_x5540(), &two, "numa-exclusive", "its own NUMA node");
     picks(two_complexes(), &two, "l3-exclusive", "its own L3 domain");
