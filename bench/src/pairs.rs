@@ -121,9 +121,11 @@ pub fn program_beside(arguments: &Arguments) -> Result<String, Failure> {
         },
         Ok,
     )?;
-    process::find_program(&path).ok_or_else(|| {
-        format!("there is no program {path}; build it (cargo build --release -p pinfold) or name it with --pinfold").into()
-    })
+    let found = process::find_program(&path).ok_or_else(|| {
+        format!("there is no program {path}; build it (cargo build --release -p pinfold) or name it with --pinfold")
+    })?;
+    // A benchmark may link to it from its own folder.
+    Ok(std::path::absolute(found)?.to_string_lossy().into_owned())
 }
 
 /// Runs a program to its end; it must succeed and print something.

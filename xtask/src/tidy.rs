@@ -473,7 +473,9 @@ mod tests {
             let text: String = files.iter().map(|path| text_below(path)).collect();
             for name in row.split('`').skip(1).step_by(2) {
                 let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
-                let is_code = name.contains("::") || name.chars().any(|c| c.is_ascii_uppercase());
+                let is_code = name.contains("::")
+                    || name.contains('_')
+                    || name.chars().any(|c| c.is_ascii_uppercase());
                 let last = name.rsplit("::").next().unwrap_or(name);
                 assert!(!is_plain || !is_code || text.contains(last), "{}: {}", name, row);
             }
