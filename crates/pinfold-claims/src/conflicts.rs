@@ -361,8 +361,8 @@ impl OwnCpus {
             // One CPU that was left: the mask of its threads looks like a pin.
             let single =
                 plan.threads().map(|(_, thread)| &thread.pus).filter(|cpus| cpus.len() == 1);
-            let shared = single.collect();
-            return Self { isolated: CpuSet::new(), dedicated, shared, bound };
+            let shared = single.collect::<CpuSet>();
+            return Self { isolated: CpuSet::new(), dedicated, bound: shared.clone(), shared };
         }
         let pins_all = !pinfold_plan::pins_nothing(&plan.strategy);
         let counted: Vec<_> =

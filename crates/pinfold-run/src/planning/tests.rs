@@ -134,6 +134,13 @@ fn machines_that_float_over_the_last_cpu_share_it() {
         assert!(used.is_some_and(|claim| !claim.exclusivity.is_exclusive()), "{claims:?}");
     }
     assert!(claims.used_twice().is_empty(), "{claims:?}");
+    // Its owner moves the last one to the CPU that the first keeps.
+    let mut moved = plan(&claims, None, &topology, &request("d", 1)).unwrap();
+    for thread in &mut moved.vnodes[0].threads {
+        thread.pus = vcpus(&first);
+    }
+    claims.add_plan(&owner("d"), &moved);
+    assert_eq!(claims.used_twice().len(), 1, "{claims:?}");
 }
 
 #[test]
