@@ -11,29 +11,31 @@ pub(crate) const MOST_GROUPS: usize = 100_000;
 
 /// The version 2 hierarchy.
 pub(crate) fn unified_mount(host: &dyn Host) -> Result<Option<Mount>, HostError> {
-    let path = paths::own_mountinfo();
-    let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
-    Ok(mountinfo::v2_mount(&mounts).map(|found| found.mount))
+    Ok(mountinfo::v2_mount(&mounts(host)?).map(|found| found.mount))
+}
+
+/// The groups below a group, one level deep; it may end meanwhile.
+fn groups_below(host: &dyn Host, directory: &str) -> Vec<String> {
+    let names = host.list(directory).unwrap_or_default().into_iter();
+    let below = names.map(|name| paths::cgroup_file(directory, &name));
+    below.filter(|path| host.exists(&paths::cgroup_procs(path))).collect()
+}
+
+/// The numbers in a list of processes or threads.
+fn numbers(text: &str) -> Vec<Tid> {
+    text.lines().filter_map(|line| line.parse().ok().map(Tid)).collect()
 }
 
 /// The processes in a group and below it; a group may end meanwhile.
 pub(crate) fn pids(host: &dyn Host, directory: &str) -> Vec<Tid> {
     let text = host.read_text(&paths::cgroup_procs(directory)).unwrap_or_default();
-    let mut found: Vec<Tid> = text.lines().filter_map(|line| line.parse().ok().map(Tid)).collect();
-    for name in host.list(directory).unwrap_or_default() {
-        let below = paths::cgroup_file(directory, &name);
-        if host.exists(&paths::cgroup_procs(&below)) {
-            found.extend(pids(host, &below));
-        }
-    }
-    found
+    let below = groups_below(host, directory);
+    numbers(&text).into_iter().chain(below.iter().flat_map(|path| pids(host, path))).collect()
 }
 
 /// The directory with this name in a cgroup tree.
 pub(crate) fn directory(host: &dyn Host, at: &str, name: &str, left: &mut usize) -> Option<String> {
-    let below = host.list(at).unwrap_or_default();
-    let below = below.into_iter().map(|name| paths::cgroup_file(at, &name));
-    let below: Vec<String> = below.filter(|path| host.exists(&paths::cgroup_procs(path))).collect();
+    let below = groups_below(host, at);
     *left = left.checked_sub(below.len())?;
     let found = below.iter().find(|path| path.rsplit('/').next() == Some(name));
     found.cloned().or_else(|| below.iter().find_map(|path| directory(host, path, name, left)))
@@ -82,14 +84,8 @@ pub(crate) fn tids(host: &dyn Host, directory: &str) -> Vec<Tid> {
     // Version 1 has no other list of threads; in version 2 it has another name.
     let lists = [paths::cgroup_threads(directory), paths::cgroup_tasks(directory)];
     let text = lists.iter().find_map(|path| host.read_text(path).ok()).unwrap_or_default();
-    let mut found: Vec<Tid> = text.lines().filter_map(|line| line.parse().ok().map(Tid)).collect();
-    for name in host.list(directory).unwrap_or_default() {
-        let below = paths::cgroup_file(directory, &name);
-        if host.exists(&paths::cgroup_procs(&below)) {
-            found.extend(tids(host, &below));
-        }
-    }
-    found
+    let below = groups_below(host, directory);
+    numbers(&text).into_iter().chain(below.iter().flat_map(|path| tids(host, path))).collect()
 }
 
 #[cfg(test)]

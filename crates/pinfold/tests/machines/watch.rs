@@ -534,7 +534,7 @@ fn one_machine_or_all_are_watched() {
     let _all = scene.watch_with(&["--all"]);
     scene.reported("watching 2 placements;");
     scene.counted("placements 2");
-    // It removes its cgroup; after a kill nobody would, because its state is in a temporary folder.
+    // It removes its cgroup. After a kill the cgroup would stay: its state is in a temporary folder.
     signal(group.pid(), Signaled::Terminate).expect("asked to end");
     assert!(until(|| group.try_wait().expect("its state").is_some()), "its end");
 }
