@@ -78,27 +78,33 @@ impl<'a> StepBuilder<'a> {
         Ok(Ok(cpusets))
     }
 
-    /// The machine's group in the cpuset hierarchy, if it has the controller's files and contains
-    /// no other tasks, except kernel threads: those of KVM and vhost join it.
-    pub(super) fn own_cpuset_group(&self) -> Result<Option<String>, ApplyError> {
+    /// The groups of the machine's threads in the cpuset hierarchy, if they have the controller's
+    /// files and contain no other tasks, except kernel threads: those of KVM and vhost join them.
+    /// libvirt makes one for each vCPU.
+    pub(super) fn own_cpuset_groups(&self) -> Result<BTreeSet<String>, ApplyError> {
         let Some(cpusets) = self.state.cpusets()?.filter(|one| !one.is_read_only()) else {
-            return Ok(None);
+            return Ok(BTreeSet::new());
         };
-        let Some(group) = cpusets.group_of(self.state, self.vm.tid)? else { return Ok(None) };
-        if group == cpusets.root()
-            || !self.state.exists(&paths::cpuset_mems(&group))
-            || !cpusets.children(self.state, &group)?.is_empty()
-        {
-            return Ok(None);
+        let mut groups = BTreeSet::new();
+        for tid in &self.vm_tids {
+            groups.extend(cpusets.group_of(self.state, *tid)?);
         }
-        for tid in cpusets.members(self.state, &group)? {
-            let is_own = self.vm_tids.contains(&tid)
-                || self.state.stat(tid)?.is_none_or(|stat| stat.is_kernel_thread());
-            if !is_own {
-                return Ok(None);
+        for group in &groups {
+            if group == cpusets.root()
+                || !self.state.exists(&paths::cpuset_mems(group))
+                || !cpusets.children(self.state, group)?.is_empty()
+            {
+                return Ok(BTreeSet::new());
+            }
+            for tid in cpusets.members(self.state, group)? {
+                let is_own = self.vm_tids.contains(&tid)
+                    || self.state.stat(tid)?.is_none_or(|stat| stat.is_kernel_thread());
+                if !is_own {
+                    return Ok(BTreeSet::new());
+                }
             }
         }
-        Ok(Some(group))
+        Ok(groups)
     }
 
     /// True if a step of this plan moves the task.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Bench, Case, assert_same, break_at, set};
+use crate::common::{Bench, Case, assert_same, break_at, set, with_pin_groups};
 use pinfold_apply::{ApplyError, Point, no_movable_irq, plan_steps};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::tunables::huge_pages;
@@ -130,6 +130,20 @@ fn thread(tid: u32, name: &str) -> SimTask {
 
 fn read(host: &SimHost, path: &str) -> String {
     host.read_text(path).unwrap().trim().to_owned()
+}
+
+/// libvirt puts each vCPU into a group of its own, from which the guest's memory is allocated.
+#[test]
+fn the_groups_of_all_vcpus_get_the_nodes() {
+    let machine = "/sys/fs/cgroup/machine.slice/vm1.scope";
+    let case = with_pin_groups(case(), machine);
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    for group in ["emulator", "vcpu0", "iothread1"] {
+        check_file(paths::cpuset_mems(&format!("{machine}/{group}")), "1", &case);
+    }
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undo");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The machine's memory: permitted nodes, pages on other nodes.
 //!
 //! Affinity does not move pages, and no process can change another process's memory policy. So two
-//! things are done: the machine's own group gets the nodes (for later allocations), and pages on
+//! things are done: the machine's own groups get the nodes (for later allocations), and pages on
 //! other nodes are moved. A machine that was started under the policy of its node needs neither.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(super) fn bind(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     if online.is_subset(&nodes) {
         return Ok(());
     }
-    group(builder, &nodes)?;
+    restrict_groups(builder, &nodes)?;
     let pid = builder.vm;
     let path = paths::process_numa_maps(pid.tid);
     let Some(text) = builder.state.text(&path)? else {
@@ -49,19 +49,22 @@ pub(super) fn bind(builder: &mut StepBuilder<'_>) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Restricts the machine's own group to the nodes, if it has one.
-fn group(builder: &mut StepBuilder<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
-    let alone = builder.own_cpuset_group()?;
-    let Some(group) = alone else {
+/// Restricts the machine's own groups to the nodes, if it has any.
+fn restrict_groups(builder: &mut StepBuilder<'_>, nodes: &CpuSet) -> Result<(), ApplyError> {
+    let groups = builder.own_cpuset_groups()?;
+    if groups.is_empty() {
         let text = "the process has no cpuset group of its own, so memory that it allocates later \
                     is only local to the allocating thread";
         let hint = "start it in a group of its own, such as systemd-run --scope -p AllowedMemoryNodes=N, or bind its memory in QEMU (host-nodes=, policy=bind)";
         return builder.lacks(Finding::warning("memory", text).with_hint(hint));
-    };
-    builder.set_tunable(
-        "cpuset.mems",
-        paths::cpuset_mems(&group),
-        nodes.to_string(),
-        "memory that the process allocates later comes from these nodes",
-    )
+    }
+    for group in groups {
+        builder.set_tunable(
+            "cpuset.mems",
+            paths::cpuset_mems(&group),
+            nodes.to_string(),
+            "memory that the process allocates later comes from these nodes",
+        )?;
+    }
+    Ok(())
 }
