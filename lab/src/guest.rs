@@ -163,6 +163,9 @@ pub const DISK_NUMA: Shape = Shape { disk: true, ..TURNS_NUMA };
 /// Two packages with enough memory for streaming on each node.
 pub const ROOMY_NUMA: Shape = Shape { memory_mib: 2048, ..NUMA };
 
+/// The same, with CPUs that run in turn.
+pub const TURNS_ROOMY_NUMA: Shape = Shape { turns: true, ..ROOMY_NUMA };
+
 /// One core with SVM, and enough memory for a guest that boots a kernel.
 pub const ROOMY_SVM: Shape = Shape { memory_mib: 3072, ..ONE_SVM };
 

@@ -40,6 +40,14 @@ pub(crate) const PACKAGE: &str = "/lab/pinfold.deb";
 const INSTALLERS: [(&str, &str); 4] =
     [("dpkg", "dpkg"), ("dpkg-deb", "dpkg"), ("dpkg-split", "dpkg"), ("tar", "tar")];
 
+/// libvirt's daemon and client, and the packages of these.
+const LIBVIRT: [(&str, &str); 2] = [("libvirtd", "libvirt-daemon"), ("virsh", "libvirt-clients")];
+/// Its driver for QEMU, a module.
+const LIBVIRT_DRIVER: &str =
+    "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so";
+/// Its models of processors, without which the driver does not start.
+const CPU_MODELS: &str = "/usr/share/libvirt/cpu_map";
+
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";
 
@@ -170,6 +178,27 @@ impl GuestFiles {
                 return Err(LabError::Missing { what: path.to_owned(), hint });
             }
             cargo.files.insert(path.to_owned(), files::read(path)?);
+        }
+        Ok(cargo)
+    }
+
+    /// As [`GuestFiles::with_systemd`], with libvirt's daemon, which is not started.
+    ///
+    /// # Errors
+    /// As [`GuestFiles::load`].
+    pub(crate) fn with_libvirt(&self) -> Result<Self, LabError> {
+        let mut cargo = self.with_systemd()?;
+        for (name, package) in LIBVIRT {
+            cargo.program(&format!("/usr/bin/{name}"), &find_here(name, package)?)?;
+        }
+        if !files::exists(LIBVIRT_DRIVER) {
+            let hint = "install it: apt-get install libvirt-daemon-driver-qemu".to_owned();
+            return Err(LabError::Missing { what: LIBVIRT_DRIVER.to_owned(), hint });
+        }
+        cargo.program(LIBVIRT_DRIVER, LIBVIRT_DRIVER)?;
+        for name in files::list(CPU_MODELS)? {
+            let path = format!("{CPU_MODELS}/{name}");
+            cargo.files.insert(path.clone(), files::read(&path)?);
         }
         Ok(cargo)
     }

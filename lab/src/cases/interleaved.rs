@@ -1,7 +1,8 @@
 //! Random sequences of what the owner of a host, systemd and Pinfold do, with kills.
 //!
-//! Machines start and end as units; they are placed by hand and by a watch with `domains.toml`;
-//! their owner moves other tasks; systemd reloads its units; a CPU goes offline; the clock is set back;
+//! Machines start and end as units, or as domains of a real libvirt whose hook is Pinfold; they are
+//! placed by hand and by a watch with `domains.toml`; their owner moves other tasks, and pins and
+//! adds vCPUs of domains; libvirt's daemon is killed; systemd reloads its units; a CPU goes offline; the clock is set back;
 //! Pinfold is killed.
 //! After each step the owner's own masks are as the owner has set them, and no CPU is exclusive for
 //! two vCPUs. After each round nothing is left: masks, groups, settings of systemd, journals.
@@ -12,10 +13,12 @@ use pinfold_model::CpuSet;
 
 use super::Extent;
 use super::hotplug::differences;
+use super::libvirt;
 use super::longest::Moments;
 use super::shapes::ROOT;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
+use crate::isa::IDLE_ROM;
 use crate::snapshot::Snapshot;
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -47,6 +50,26 @@ const START: &str = "rm -f /run/NAME.qmp /run/NAME.pid
     until [ $(ls /proc/$(cat /run/NAME.pid)/task | wc -l) -ge 3 ]; do usleep 50000; done";
 const STOP: &str = "systemctl stop vm-NAME
     systemctl reset-failed vm-NAME 2>/dev/null || true";
+/// A domain of libvirt whose vCPUs halt in their first instruction.
+const DEFINE: &str = "export LC_ALL=C
+    echo \"<domain type='qemu'><name>NAME</name><memory unit='MiB'>32</memory>
+        <vcpu current='1'>2</vcpu>
+        <os><type arch='x86_64' machine='pc'>hvm</type><loader type='rom'>ROM</loader></os>
+        <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+        <controller type='usb' model='none'/><memballoon model='none'/></devices></domain>\" \
+        > /run/NAME.xml
+    virsh -q define /run/NAME.xml >/dev/null";
+const HOOK: &str = "mkdir -p /etc/libvirt/hooks
+    printf '#!/bin/busybox sh\\n/usr/bin/pinfold libvirt-hook \"$@\" 2>>/run/hook.txt\\nexit 0\\n' \
+        > /etc/libvirt/hooks/qemu
+    chmod 755 /etc/libvirt/hooks/qemu";
+const DAEMON: &str = "/system.slice/libvirtd.service";
+/// libvirt's daemon starts again, and has found its domains when it answers.
+const RESTART: &str = "systemctl kill -s KILL libvirtd
+    while systemctl --quiet is-active libvirtd; do usleep 50000; done
+    systemctl reset-failed libvirtd 2>/dev/null || true
+    systemctl start libvirtd
+    until timeout 20 virsh -q version >/dev/null; do usleep 200000; done";
 const WATCH: &str = "systemd-run --quiet --unit=holder -p StandardError=append:/run/holder.txt \
     /usr/bin/pinfold watch --all";
 /// It may have ended by itself, when its last machine did.
@@ -54,8 +77,16 @@ const KILL_WATCH: &str = "systemctl kill -s SIGNAL holder 2>/dev/null || true
     while systemctl --quiet is-active holder; do usleep 50000; done
     systemctl reset-failed holder 2>/dev/null || true";
 
+/// What starts and ends the machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manager {
+    Systemd,
+    Libvirt,
+}
+
 /// What the owner and systemd have done so far.
 struct Host<'g> {
+    manager: Manager,
     guest: &'g mut Guest,
     random: Moments,
     running: BTreeSet<&'static str>,
@@ -65,20 +96,40 @@ struct Host<'g> {
     web: u32,
     /// The CPUs to which the owner has moved it.
     web_cpus: Option<CpuSet>,
+    /// The CPU to which the owner has pinned the first vCPU of a domain, until the owner asks
+    /// Pinfold for a placement.
+    pins: BTreeMap<&'static str, u64>,
+    /// The same, and those to which an undo of that placement may return.
+    all_pins: BTreeSet<(&'static str, u64)>,
     /// An isolation in this round may have moved it off these CPUs.
     isolates: bool,
     events: Vec<String>,
 }
 
-pub(super) fn keep_order(guest: &mut Guest, extent: Extent) -> Result<String, LabError> {
+pub(super) fn keep_order(
+    guest: &mut Guest,
+    extent: Extent,
+    manager: Manager,
+) -> Result<String, LabError> {
     let rounds = match extent {
         Extent::Sample | Extent::Fixed => 1,
         Extent::Full => ROUNDS,
     };
     let text = guest.shell(PREPARE)?;
     let web = text.trim().parse().map_err(|_| LabError::wrong("pid of a service", text))?;
+    if manager == Manager::Libvirt {
+        guest.shell(HOOK)?;
+        guest.shell(libvirt::START_DAEMON)?;
+        for name in NAMES {
+            guest.shell(&DEFINE.replace("NAME", name).replace("ROM", IDLE_ROM))?;
+        }
+        // libvirt makes the groups of all domains with the first one.
+        guest.shell("virsh -q start one && virsh -q destroy one")?;
+        guest.shell("until [ ! -e /run/libvirt/qemu/one.pid ]; do usleep 50000; done")?;
+    }
     let seed = 52;
     let mut host = Host {
+        manager,
         guest,
         random: Moments(seed),
         running: BTreeSet::new(),
@@ -86,6 +137,8 @@ pub(super) fn keep_order(guest: &mut Guest, extent: Extent) -> Result<String, La
         offline: None,
         web,
         web_cpus: None,
+        pins: BTreeMap::new(),
+        all_pins: BTreeSet::new(),
         isolates: false,
         events: Vec::new(),
     };
@@ -134,21 +187,34 @@ impl Host<'_> {
         if !self.running.contains(name) {
             self.events.push(format!("start {name}"));
             self.running.insert(name);
-            let script = START.replace("MACHINE", &self.guest.machine()).replace("NAME", name);
-            return self.guest.shell(&script).map(|_| ());
+            let script = match self.manager {
+                Manager::Systemd => START.replace("MACHINE", &self.guest.machine()),
+                Manager::Libvirt => "virsh -q start NAME".to_owned(),
+            };
+            return self.guest.shell(&script.replace("NAME", name)).map(|_| ());
         }
-        let script = match self.below(9) {
+        let kinds = match self.manager {
+            Manager::Systemd => 9,
+            Manager::Libvirt => 14,
+        };
+        let script = match self.below(kinds) {
             0 => {
                 self.events.push(format!("stop {name}"));
                 self.running.remove(name);
-                STOP.replace("NAME", name)
+                self.pins.remove(name);
+                self.all_pins.retain(|(other, _)| *other != name);
+                self.stop(name)
             }
             1 | 2 => {
                 let isolates = self.below(3) == 0;
                 self.isolates |= isolates;
                 let isolate = if isolates { " --isolate host" } else { "" };
-                let apply = format!("apply --qmp /run/{name}.qmp -s low-latency{isolate}");
-                self.pinfold(&apply)
+                let machine = match self.manager {
+                    Manager::Systemd => format!("--qmp /run/{name}.qmp"),
+                    Manager::Libvirt => format!("--libvirt {name}"),
+                };
+                self.pins.remove(name);
+                self.pinfold(&format!("apply {machine} -s low-latency{isolate}"))
             }
             3 => self.pinfold(&format!("undo {name}")),
             // The kernel refuses a CPU that an isolation keeps for a vCPU.
@@ -167,14 +233,56 @@ impl Host<'_> {
                 self.events.push("clock an hour back".to_owned());
                 "date -s @$(($(date +%s) - 3600)) >/dev/null".to_owned()
             }
-            _ => {
+            4 | 8 => {
                 self.watches = !self.watches;
                 self.events.push(format!("watch {}", if self.watches { "on" } else { "killed" }));
                 let kill = KILL_WATCH.replace("SIGNAL", "KILL");
                 if self.watches { WATCH.to_owned() } else { kill }
             }
+            kind => self.step_of_libvirt(kind, name),
         };
         self.guest.shell(&script).map(|_| ())
+    }
+
+    fn step_of_libvirt(&mut self, kind: u64, name: &'static str) -> String {
+        match kind {
+            9 => {
+                self.events.push(format!("setvcpus {name}"));
+                format!("virsh -q setvcpus {name} 2 --live")
+            }
+            10 | 11 => {
+                let cpu = self.below(4);
+                self.events.push(format!("vcpupin {name} 0 {cpu}"));
+                self.pins.insert(name, cpu);
+                self.all_pins.insert((name, cpu));
+                format!("virsh -q vcpupin {name} 0 {cpu} --live")
+            }
+            12 => {
+                self.events.push("libvirtd killed".to_owned());
+                RESTART.to_owned()
+            }
+            _ => {
+                self.events.push(format!("managedsave {name}"));
+                format!("virsh -q managedsave {name} && virsh -q start {name}")
+            }
+        }
+    }
+
+    fn stop(&self, name: &str) -> String {
+        match self.manager {
+            Manager::Systemd => STOP.replace("NAME", name),
+            Manager::Libvirt => format!("virsh -q destroy {name}"),
+        }
+    }
+
+    /// The process of a machine.
+    fn pid(&mut self, name: &str) -> Result<u32, LabError> {
+        let folder = match self.manager {
+            Manager::Systemd => "/run",
+            Manager::Libvirt => "/run/libvirt/qemu",
+        };
+        let text = self.guest.shell(&format!("cat {folder}/{name}.pid"))?;
+        text.trim().parse().map_err(|_| LabError::wrong("pid of a machine", text))
     }
 
     /// A command of Pinfold that may be refused, and is killed every third time.
@@ -182,7 +290,7 @@ impl Host<'_> {
         let log = "/run/pinfold.txt";
         if self.below(3) > 0 {
             self.events.push(words.to_owned());
-            return format!("pinfold {words} > {log} 2>&1 || cat {log}");
+            return format!("pinfold {words} > {log} 2>&1 || true; cat {log}");
         }
         let us = self.below(1_500_000);
         self.events.push(format!("{words} killed after {us} us"));
@@ -210,6 +318,20 @@ impl Host<'_> {
         if !self.isolates && self.web_cpus.is_some() && web != self.web_cpus {
             let text = format!("{web:?}, not {:?}", self.web_cpus);
             return Err(LabError::wrong("the mask that the owner has set", text));
+        }
+        for (name, cpu) in self.pins.clone() {
+            let pid = self.pid(name)?;
+            let threads = libvirt::threads_of(self.guest, pid)?;
+            let first = threads.iter().find(|(_, task)| task.name.starts_with("CPU 0/"));
+            let mask = first.map(|(_, task)| task.mask.to_string());
+            if mask != Some(cpu.to_string()) {
+                let status = self.guest.run(&["/usr/bin/pinfold", "status"])?.stdout_text();
+                // With too few CPUs an isolation that the owner asks for later takes them.
+                if !(self.isolates && status.contains(name)) {
+                    let text = format!("{mask:?}, not {cpu}\n{status}");
+                    return Err(LabError::wrong(format!("the owner's pin of {name}"), text));
+                }
+            }
         }
         let mut used = CpuSet::new();
         for (tid, task) in &now.tasks {
@@ -247,26 +369,35 @@ impl Host<'_> {
 
     /// The machines' threads may run everywhere again.
     fn check_machines(&mut self) -> Result<(), LabError> {
-        let after = Snapshot::take(self.guest, ROOT, false)?;
-        let bound = after.tasks.iter().filter(|(_, task)| {
-            task.group.starts_with("/machine.slice/") && task.mask.to_string() != ALL
-        });
-        let found = bound
-            .map(|(tid, task)| format!("task {tid} ({}) has the mask {}", task.name, task.mask));
-        expect_none("a machine after undo", found.collect())
+        let mut found = Vec::new();
+        for name in self.running.clone() {
+            let pid = self.pid(name)?;
+            for (tid, task) in libvirt::threads_of(self.guest, pid)? {
+                let mask = task.mask.to_string();
+                let pinned = self.all_pins.iter().any(|(owned, cpu)| {
+                    *owned == name && task.name.starts_with("CPU 0/") && mask == cpu.to_string()
+                });
+                if mask != ALL && !pinned {
+                    found.push(format!("task {tid} ({}) of {name} has the mask {mask}", task.name));
+                }
+            }
+        }
+        expect_none("a machine after undo", found)
     }
 
     fn end(&mut self, mut before: Snapshot, settings: &str) -> Result<(), LabError> {
         self.revert()?;
         self.check_machines()?;
         for name in std::mem::take(&mut self.running) {
-            self.guest.shell(&STOP.replace("NAME", name))?;
+            self.guest.shell(&self.stop(name))?;
         }
+        self.pins.clear();
+        self.all_pins.clear();
         let left = self.guest.shell(LEFT)?;
         if !left.contains("no placement is active") || left.contains("waiter") {
             return Err(LabError::wrong("what is left of Pinfold", left));
         }
-        let after = Snapshot::take(self.guest, ROOT, false)?;
+        let mut after = Snapshot::take(self.guest, ROOT, false)?;
         if let (Some(task), Some(cpus)) = (before.tasks.get_mut(&self.web), &self.web_cpus) {
             task.mask = cpus.clone();
         }
@@ -277,6 +408,10 @@ impl Host<'_> {
             {
                 near.insert(path.clone(), text.clone());
             }
+        }
+        // Its daemon may have been started again.
+        for one in [&mut before, &mut after] {
+            one.tasks.retain(|_, task| task.group != DAEMON);
         }
         let mut found = differences(&after, &before, &near);
         // systemd makes the slice with its first unit, and keeps it.

@@ -14,6 +14,7 @@ mod irqs;
 mod isolate;
 mod kill;
 mod knobs;
+mod libvirt;
 mod longest;
 mod nested;
 mod package;
@@ -32,6 +33,7 @@ mod vnodes;
 
 use std::cell::RefCell;
 
+use interleaved::Manager;
 use pinfold_host::files;
 use pinfold_model::{CpuSet, Isa, Method};
 pub use pinfold_vm::guest::Flavour;
@@ -41,7 +43,7 @@ pub use shapes::PlacedMachine;
 use crate::error::LabError;
 pub use crate::guest::{
     BIG, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
-    SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TWO, TWO_DIES,
+    SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TURNS_ROOMY_NUMA, TWO, TWO_DIES,
 };
 use crate::guest::{Guest, Shape};
 use crate::guest_files::GuestFiles;
@@ -151,6 +153,10 @@ pub enum Case {
     Systemd,
     /// Random sequences of units, placements, kills, and CPUs that go offline, under systemd.
     Interleaved,
+    /// Random sequences of domains of a real libvirt.
+    Domains,
+    /// A real libvirt that asks Pinfold for NUMA nodes.
+    Numad,
     /// The `.deb`, installed and removed under systemd.
     Package,
     /// Governor and limits of a cpufreq driver.
@@ -161,7 +167,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 37] = [
+    pub const ALL: [Case; 39] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -182,6 +188,8 @@ impl Case {
         Case::PowerCuts,
         Case::Systemd,
         Case::Interleaved,
+        Case::Domains,
+        Case::Numad,
         Case::Package,
         Case::Frequency,
         Case::Hotplug,
@@ -230,6 +238,8 @@ impl Case {
             Case::NeighbourGuest => "study: figures 2 to 4 of Kuehn and Baum".to_owned(),
             Case::Systemd => "systemd".to_owned(),
             Case::Interleaved => "random sequences".to_owned(),
+            Case::Domains => "random sequences, domains of libvirt".to_owned(),
+            Case::Numad => "libvirt asks for NUMA nodes".to_owned(),
             Case::Package => "installation and removal".to_owned(),
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
@@ -249,9 +259,11 @@ impl Case {
             (Case::Longest, None) => flavour.suite.is_some(),
             // Before 6.2 an offline CPU makes the kernel forget masks.
             (Case::Interleaved, None) => flavour.suite.is_some(),
-            // The disk does not depend on the kernel; volatile state is lost under each. Nor does
-            // the package.
-            (Case::PowerCuts | Case::Package, _) => *flavour == LONGEST,
+            // The disk does not depend on the kernel; volatile state is lost under each. Nor do
+            // the package and libvirt.
+            (Case::PowerCuts | Case::Package | Case::Domains | Case::Numad, _) => {
+                *flavour == LONGEST
+            }
             (_, None) => true,
             (
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
@@ -304,7 +316,7 @@ impl Case {
     /// longest plan is killed everywhere under one kernel that supports all of it.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
-        if matches!(self, Case::Longest | Case::PowerCuts | Case::Interleaved)
+        if matches!(self, Case::Longest | Case::PowerCuts | Case::Interleaved | Case::Domains)
             && *flavour == LONGEST
         {
             Extent::Full
@@ -355,8 +367,10 @@ impl Case {
             Case::Systemd => lab.with(self.name(), GuestFiles::with_systemd, |lab, name| {
                 lab.run_case(&SMALL, name, systemd::keeps)
             }),
-            Case::Interleaved => lab.with(self.name(), GuestFiles::with_systemd, |lab, name| {
-                lab.run_case(&TURNS_EIGHT, name, |guest| interleaved::keep_order(guest, lab.extent))
+            Case::Interleaved => lab.interleaved(self.name(), Manager::Systemd),
+            Case::Domains => lab.interleaved(self.name(), Manager::Libvirt),
+            Case::Numad => lab.with(self.name(), GuestFiles::with_libvirt, |lab, name| {
+                lab.run_case(&TURNS_ROOMY_NUMA, name, libvirt::place_in_numads_place)
             }),
             Case::Package => lab.with(self.name(), GuestFiles::with_package, |lab, name| {
                 lab.run_case(&SMALL, name, package::installed_and_removed)
@@ -520,6 +534,20 @@ impl Lab {
             other @ (Verdict::Failed(_) | Verdict::Skipped(_)) => other,
         };
         vec![(name, release, verdict)]
+    }
+
+    fn interleaved(&self, name: String, manager: Manager) -> Vec<(String, String, Verdict)> {
+        let run = |lab: &Lab, shape: &Shape, name: String| {
+            lab.run_case(shape, name, |guest| interleaved::keep_order(guest, lab.extent, manager))
+        };
+        match manager {
+            Manager::Systemd => {
+                self.with(name, GuestFiles::with_systemd, |lab, name| run(lab, &TURNS_EIGHT, name))
+            }
+            Manager::Libvirt => self.with(name, GuestFiles::with_libvirt, |lab, name| {
+                run(lab, &TURNS_ROOMY_NUMA, name)
+            }),
+        }
     }
 
     /// The longest plan, in as many boots as necessary while each makes progress.
