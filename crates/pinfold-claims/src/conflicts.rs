@@ -254,13 +254,23 @@ impl Claims {
 
     /// The claims of other owners with the CPUs of a plan that are used twice by them.
     fn users_of(&self, plan: &Plan) -> Vec<(&Claim, CpuSet)> {
-        let own = OwnCpus::from_plan(plan);
+        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        let others = self.without_names(&names);
+        let mut own = OwnCpus::from_plan(plan);
         let exclusive = own.isolated.union(&own.dedicated);
+        let kept = others.iter().filter(|claim| claim.active && claim.exclusivity.is_exclusive());
+        let kept = kept.map(|claim| &claim.cpus).collect::<CpuSet>();
+        // A vCPU that floats only over CPUs that others keep is bound to them.
+        for (_, thread) in plan.threads() {
+            if is_floating(&thread.role, &thread.pus) && thread.pus.is_subset(&kept) {
+                own.shared.add(&thread.pus);
+                own.bound.add(&thread.pus.difference(&exclusive));
+            }
+        }
         let used = exclusive.union(&own.shared);
         let mut twice: Vec<(&Claim, CpuSet)> = Vec::new();
         let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
-        let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
-        for claim in self.without_names(&names) {
+        for claim in others {
             let bound = claim.bound.intersection(&own.dedicated);
             let cpus = match claim.exclusivity {
                 Exclusivity::Preferred => continue,

@@ -13,7 +13,8 @@
 //! before. Memory stays where it is.
 //!
 //! A thread that floats keeps its mask, without the CPUs that are gone or exclusive for another
-//! machine: that is narrower, but no move.
+//! machine: that is narrower, but no move. A new vCPU that floats as an older one does gets no CPU
+//! that others keep, unless the older one has no other.
 
 mod arrival;
 mod cpu_choice;

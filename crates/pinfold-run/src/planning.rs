@@ -173,11 +173,12 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     let others = claims.without_names(&names).into_iter();
     let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
     let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
+    let conflicts = claims.conflicts(&names.join(", "), plan);
     if !pinfold_plan::has_pins(plan) {
         plan.findings.extend(avoided);
+        plan.findings.extend(conflicts);
         return;
     }
-    let conflicts = claims.conflicts(&names.join(", "), plan);
     plan.findings.extend(claims.planned_again(&names));
     plan.findings.extend(avoided);
     plan.findings.extend(conflicts);

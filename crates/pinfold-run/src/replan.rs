@@ -194,13 +194,18 @@ pub fn plan_again(
     // A thread of another machine that can run nowhere else would wait for a new vCPU: such CPUs are
     // given only if no other is free.
     let (kept, bound) = waiting::kept_by_others(others, &name);
-    let careful = sets.iter().filter(|set| kept.is_subset(set)).map(|set| (set, &bound));
-    // A CPU that an owner which runs keeps is never given: the vCPU then runs with the emulator.
+    // A CPU that an owner which runs keeps is never given: the vCPU then runs with the emulator, or
+    // floats with older vCPUs that can run nowhere else.
     let active = waiting::kept_by_active(others, &name);
     let none = CpuSet::new();
-    let rest = sets.iter().filter(|set| active.is_subset(set)).map(|set| (set, &none));
-    for (avoided, bound) in careful.chain(rest) {
-        let found = change_all(topology, plan, avoided, bound, change)?;
+    let floating = work_of(plan).filter(|cpus| !cpus.is_single()).collect::<CpuSet>();
+    let left = if floating.is_subset(&kept) { &active } else { &kept };
+    let careful = sets.iter().filter(|set| kept.is_subset(set));
+    let careful = careful.map(|cpus| Avoided { cpus, kept: left, bound: &bound });
+    let rest = sets.iter().filter(|set| active.is_subset(set));
+    let rest = rest.map(|cpus| Avoided { cpus, kept: &active, bound: &none });
+    for avoided in careful.chain(rest) {
+        let found = change_all(topology, plan, avoided, change)?;
         if best
             .as_ref()
             .is_none_or(|(_, known): &(Plan, Replan)| found.1.findings.len() < known.findings.len())
@@ -220,23 +225,39 @@ pub fn plan_again(
     Ok(new)
 }
 
-/// The plan after all that has changed: first what gives CPUs back, then what needs some. New
-/// threads avoid the CPUs to which threads of other machines are `bound`.
+/// The CPUs that new threads avoid.
+#[derive(Clone, Copy)]
+struct Avoided<'c> {
+    /// The CPUs that others keep, with their cores where there is room.
+    cpus: &'c CpuSet,
+    /// Those that a new vCPU avoids even where older ones float over them.
+    kept: &'c CpuSet,
+    /// The CPUs to which threads of other machines are bound.
+    bound: &'c CpuSet,
+}
+
+/// The CPUs of each vCPU or task of a plan.
+fn work_of(plan: &Plan) -> impl Iterator<Item = &CpuSet> {
+    let work = plan.threads().filter(|(_, thread)| thread.role.runs_work());
+    work.map(|(_, thread)| &thread.pus)
+}
+
+/// The plan after all that has changed: first what gives CPUs back, then what needs some.
 fn change_all(
     topology: &Topology,
     plan: &Plan,
-    avoided: &CpuSet,
-    bound: &CpuSet,
+    avoided: Avoided<'_>,
     change: &MachineChange,
 ) -> Result<(Plan, Replan), Failure> {
     let vnode = plans::single(plan)?;
     // What the machine has stays; a new thread gets no CPU that others have or the request avoids,
     // not even one where the emulator runs.
     let own = plan.pus().union(&plan.exclusive);
-    let work = vnode.threads.iter().filter(|thread| thread.role.runs_work());
-    let work = work.map(|thread| &thread.pus).collect::<CpuSet>();
-    let stays = avoided.union(&plan.avoid_pus).difference(&own);
-    let taken = avoided.union(&plan.avoid_pus).union(bound).difference(&work);
+    let alone = work_of(plan).filter(|cpus| cpus.is_single()).collect::<CpuSet>();
+    let stays = avoided.cpus.union(&plan.avoid_pus).difference(&own);
+    let taken = avoided.cpus.union(&plan.avoid_pus).union(avoided.bound);
+    let taken = taken.difference(&work_of(plan).collect());
+    let taken = taken.union(&avoided.kept.difference(&alone));
     let name = || vnode.name.clone();
     let is_placed = |role: &Role| vnode.threads.iter().any(|thread| thread.role == *role);
     let removed = change.removed.iter().filter(|role| is_placed(role));

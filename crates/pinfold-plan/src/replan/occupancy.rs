@@ -296,8 +296,17 @@ impl<'a> Occupancy<'a> {
         };
         let unit = self.unit(place);
         let own = unit != Unit::Nothing && role.is_vcpu();
-        let reason = format!("as {}, which is older", model.role);
-        let added = ThreadPlan { role: role.clone(), reason, ..model };
+        let mut added = ThreadPlan {
+            role: role.clone(),
+            reason: format!("as {}, which is older", model.role),
+            ..model
+        };
+        let of_others = self.kept.difference(&self.plans[place.plan].exclusive);
+        let open = added.pus.intersection(&self.available).difference(&of_others);
+        if role.is_vcpu() && !own && !open.is_empty() && open != added.pus {
+            added.reason.push_str(", without the CPUs that others keep");
+            added.pus = open;
+        }
         let vnode = &mut self.plans[place.plan].vnodes[place.vnode];
         place.thread = vnode.threads.partition_point(|thread| thread.role < *role);
         vnode.threads.insert(place.thread, added);

@@ -101,6 +101,35 @@ fn vcpu_cpus(plan: &Plan) -> Vec<CpuSet> {
     plan.vnodes[0].vcpus().map(|thread| thread.pus.clone()).collect()
 }
 
+/// The mask of a vCPU that is added to the machine whose first one floats over CPUs 0 and 1.
+fn mask_of_added(host: &Topology, before: &Placements) -> CpuSet {
+    let found = replan(host, before, &added("a", 1)).unwrap();
+    let vcpus = vcpu_cpus(&found.placements.plans[0]);
+    assert_eq!(vcpus[0], set("0-1"), "the owner's change stays");
+    vcpus[1].clone()
+}
+
+#[test]
+fn an_added_vcpu_that_floats_as_an_older_one_gets_no_cpu_that_others_keep() {
+    let host = from_description("numa:1 core:4 pu:1");
+    for strategy in ["none", "node-shared", "balanced"] {
+        let mut before = Placements::default();
+        for (name, strategy) in [("a", strategy), ("b", "balanced"), ("c", "balanced")] {
+            let mut plan = plan(strategy, &host, &request(name, 1, IsolationScope::None)).unwrap();
+            plan.vnodes[0].threads.iter_mut().for_each(|thread| thread.pus = set("0-1"));
+            before.plans.push(plan);
+        }
+        assert_eq!(mask_of_added(&host, &before), set("0-1"), "{strategy}");
+        before.plans[1].exclusive = set("1");
+        assert_eq!(mask_of_added(&host, &before), set("0"), "{strategy}");
+        before.plans[2].vnodes[0].threads[0].pus = set("0");
+        assert_eq!(mask_of_added(&host, &before), set("0-1"), "{strategy}: nothing is left");
+        before.plans.truncate(1);
+        before.taken = set("0");
+        assert_eq!(mask_of_added(&host, &before), set("1"), "{strategy}");
+    }
+}
+
 #[test]
 fn an_added_iothread_runs_where_the_emulator_does() {
     let host = machine::i7_4790k().build();

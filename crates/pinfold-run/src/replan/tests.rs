@@ -277,6 +277,56 @@ fn kept_by_web(cpus: &str) -> Claims {
     claims
 }
 
+/// The older vCPU floats over CPUs 0 and 1: by its strategy, or because its owner moved it there.
+#[test]
+fn a_new_vcpu_that_floats_as_an_older_one_leaves_the_cpus_of_other_owners() {
+    // CPUs 0 and 1 are of one core.
+    let topology = pinfold_samples::from_description("core:3 pu:2");
+    for strategy in ["none", "node-shared", "compact"] {
+        let mut plan = planned(strategy, &topology, 1, IsolationScope::None).unwrap();
+        let moved = [(task(501), (Role::Vcpu(0), set("0-1")))].into_iter().collect();
+        plan = adopt_moves(&plan, &MachineChange { moved, ..MachineChange::default() });
+        let (vcpu, change) = (Role::Vcpu(1), added(&[Role::Vcpu(1)]));
+        assert_eq!(cpus(&again(&topology, &plan, &change), &vcpu), set("0-1"), "{strategy}");
+        for exclusivity in [Exclusivity::Exclusive, Exclusivity::Dedicated] {
+            let mut claims = Claims::default();
+            let web = Owner::new(&placements::PLACEMENT, "web");
+            let db = Owner::new(&placements::PLACEMENT, "db");
+            claims.add(&web, set("1"), exclusivity, &Source::default());
+            let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+            assert_eq!(cpus(&new, &vcpu), set("0"), "{strategy}");
+            assert_eq!(cpus(&new, &Role::Vcpu(0)), set("0-1"), "{strategy}: its owner's");
+            // An owner that does not run leaves its CPU to it.
+            let mut stopped = claims.clone();
+            let claim = Claim::new(&db, set("0"), exclusivity, &Source::default());
+            stopped.push(Claim { active: false, ..claim.clone() });
+            let new = plan_again(&topology, &stopped, &plan, &change).unwrap();
+            assert_eq!(cpus(&new, &vcpu), set("0"), "{strategy}");
+            // Nothing is left: it shares them, and a warning names the owners.
+            claims.push(claim);
+            let new = plan_again(&topology, &claims, &plan, &change).unwrap();
+            assert_eq!(cpus(&new, &vcpu), set("0-1"), "{strategy}");
+            let twice = new.findings.iter().filter(|it| it.subject == claims::USED_TWICE);
+            let text: String = twice.map(|finding| finding.text.as_str()).collect();
+            assert!(text.contains("web") && text.contains("db"), "{strategy}: {:?}", new.findings);
+        }
+    }
+}
+
+#[test]
+fn a_new_vcpu_never_gets_a_cpu_of_another_owner_over_which_an_older_one_floats() {
+    let topology = pinfold_samples::from_description("core:6 pu:1");
+    let plan = planned("compact", &topology, 2, IsolationScope::None).unwrap();
+    let places = [(task(501), (Role::Vcpu(0), set("0-1"))), (task(502), (Role::Vcpu(1), set("2")))];
+    let moved = places.into_iter().collect();
+    let plan = adopt_moves(&plan, &MachineChange { moved, ..MachineChange::default() });
+    let change = added(&[Role::Vcpu(2)]);
+    for (kept, own) in [("0,3-5", "1"), ("1,3-5", "0")] {
+        let new = plan_again(&topology, &kept_by_web(kept), &plan, &change).unwrap();
+        assert_eq!(pins(&new), format!("0-1,2,{own}"), "{kept}");
+    }
+}
+
 #[test]
 fn a_vcpu_without_a_cpu_of_its_own_gets_one_when_another_machine_leaves() {
     let topology = i7_4790k().build();
