@@ -18,13 +18,17 @@ use crate::schema;
 pub fn for_capture(claims: &Claims, online: &CpuSet) -> String {
     let mut named = claims.clone();
     let mut numbers: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in &mut named.known {
         let owner = &mut claim.owner;
         let is_plain =
             owner.kind.sort == OwnerCategory::Configuration || owner.kind.noun.is_empty();
         let identity = format!("{} {:?} {:?}", owner.name, owner.process, owner.journal);
-        let next = numbers.keys().filter(|(kind, _)| *kind == owner.kind.name).count() + 1;
-        let number = *numbers.entry((owner.kind.name, identity)).or_insert(next);
+        let count = counts.entry(owner.kind.name).or_default();
+        let number = *numbers.entry((owner.kind.name, identity)).or_insert_with(|| {
+            *count += 1;
+            *count
+        });
         if !is_plain {
             owner.name = format!("{}{number}", owner.kind.name);
         }

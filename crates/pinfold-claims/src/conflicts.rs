@@ -57,16 +57,19 @@ fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
     let mut parts: Vec<(CpuSet, Vec<&Owner>)> = Vec::new();
     for (owner, mut rest) in users {
         let mut next = Vec::new();
-        for (part, owners) in parts {
+        for (part, mut owners) in parts {
             let both = part.intersection(&rest);
             rest = rest.difference(&both);
             let alone = part.difference(&both);
+            if alone.is_empty() {
+                owners.push(owner);
+                next.push((both, owners));
+                continue;
+            }
             if !both.is_empty() {
                 next.push((both, [owners.as_slice(), &[owner]].concat()));
             }
-            if !alone.is_empty() {
-                next.push((alone, owners));
-            }
+            next.push((alone, owners));
         }
         if !rest.is_empty() {
             next.push((rest, vec![owner]));
@@ -87,9 +90,9 @@ fn hint(owners: &[&Owner]) -> &'static str {
     }
 }
 
-/// The warnings about conflicts: one for each set of CPUs, with all its users.
+/// The CPUs of conflicts, each set with all its users.
 #[must_use]
-pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
+pub(crate) fn all_users<'c>(conflicts: &[Conflict<'c>]) -> Vec<(CpuSet, Vec<&'c Owner>)> {
     let mut users: Vec<(&Owner, CpuSet)> = Vec::new();
     let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
     for Conflict { cpus, first, second } in conflicts {
@@ -103,7 +106,13 @@ pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
     }
     let mut parts = by_users(users);
     parts.sort_by_key(|(cpus, _)| cpus.first());
-    let findings = parts.into_iter().map(|(cpus, owners)| {
+    parts
+}
+
+/// The warnings about conflicts: one for each set of CPUs, with all its users.
+#[must_use]
+pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
+    let findings = all_users(conflicts).into_iter().map(|(cpus, owners)| {
         let users = owners.iter().map(ToString::to_string).collect();
         SharedCpus { cpus, users, processes: Vec::new(), hint: hint(&owners) }.finding()
     });
@@ -111,7 +120,8 @@ pub(crate) fn findings(conflicts: &[Conflict<'_>]) -> Vec<Finding> {
 }
 
 impl Claims {
-    /// The conflicts between active owners, in the order of their claims.
+    /// The conflicts between active owners, in the order of their claims. Where more than two use
+    /// a CPU they are not all pairs, but each owner is in one with each of its CPUs.
     #[must_use]
     pub fn used_twice(&self) -> Vec<Conflict<'_>> {
         self.used_twice_by(&self.by_cpu())
@@ -121,11 +131,8 @@ impl Claims {
     pub(crate) fn used_twice_by(&self, by_cpu: &ByCpu) -> Vec<Conflict<'_>> {
         let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
         for (cpus, claims) in by_cpu.groups() {
-            for (first, second) in self.pairs(claims) {
-                let twice = contradiction(&self.known[first], &self.known[second], &cpus);
-                if !twice.is_empty() {
-                    found.entry((first, second)).or_default().add(&twice);
-                }
+            for (pair, twice) in self.contradictions(claims, &cpus) {
+                found.entry(pair).or_default().add(&twice);
             }
         }
         let mut conflicts: Vec<Conflict<'_>> = Vec::new();
@@ -141,22 +148,38 @@ impl Claims {
         conflicts
     }
 
-    /// The pairs of claims of a CPU of which at least one is exclusive, in order: others do not
-    /// contradict each other.
-    fn pairs(&self, claims: &[usize]) -> Vec<(usize, usize)> {
-        let exclusive = claims.iter().copied().filter(|claim| self.is_exclusive(*claim));
-        let pairs = exclusive.flat_map(|one| {
-            let others = claims.iter().copied();
-            // A pair of two exclusive claims is found from its first.
-            let others = others
-                .filter(move |other| *other != one && !(self.is_exclusive(*other) && *other < one));
-            others.map(move |other| (one.min(other), one.max(other)))
-        });
-        pairs.collect()
-    }
-
-    fn is_exclusive(&self, claim: usize) -> bool {
-        self.known[claim].exclusivity.is_exclusive()
+    /// Pairs of claims of some CPUs that contradict each other: as many as name each claim with all
+    /// the CPUs on which it is contradicted. 5,000 owners of a CPU are 12 million pairs.
+    fn contradictions(&self, claims: &[usize], cpus: &CpuSet) -> Vec<((usize, usize), CpuSet)> {
+        let (exclusive, shared): (Vec<usize>, Vec<usize>) =
+            claims.iter().partition(|claim| self.known[**claim].exclusivity.is_exclusive());
+        let isolated = exclusive.iter().copied();
+        let isolated =
+            isolated.filter(|claim| self.known[*claim].exclusivity == Exclusivity::Exclusive);
+        let isolated: Vec<usize> = isolated.collect();
+        let mut found = Vec::new();
+        for one in claims.iter().copied() {
+            // Two shared claims do not contradict each other.
+            let (others, more, mut left) = if self.known[one].exclusivity.is_exclusive() {
+                (&exclusive, &shared, cpus.clone())
+            } else if isolated.is_empty() {
+                (&isolated, &exclusive, cpus.intersection(&self.known[one].bound))
+            } else {
+                (&isolated, &exclusive, cpus.clone())
+            };
+            for other in others.iter().chain(more).copied().filter(|other| *other != one) {
+                if left.is_empty() {
+                    break;
+                }
+                let pair = (one.min(other), one.max(other));
+                let twice = contradiction(&self.known[pair.0], &self.known[pair.1], cpus);
+                if !twice.is_disjoint(&left) {
+                    left = left.difference(&twice);
+                    found.push((pair, twice));
+                }
+            }
+        }
+        found
     }
 
     /// Adds the claims of a plan.
@@ -308,9 +331,10 @@ fn is_machine_of(claim: &&Claim, names: &[&str]) -> bool {
 }
 
 /// What distinguishes owners.
-type OwnerKey<'c> = (&'static str, &'c str, Option<Tid>, Option<&'c str>, Option<&'static str>);
+pub(crate) type OwnerKey<'c> =
+    (&'static str, &'c str, Option<Tid>, Option<&'c str>, Option<&'static str>);
 
-fn owner_key(owner: &Owner) -> OwnerKey<'_> {
+pub(crate) fn owner_key(owner: &Owner) -> OwnerKey<'_> {
     let Owner { kind, name, process, journal, manager } = owner;
     (kind.name, name, *process, journal.as_deref(), manager.map(|kind| kind.name))
 }
@@ -405,3 +429,6 @@ fn is_counted(vnode: &VnodePlan, role: &Role, cpus: &CpuSet) -> bool {
         Role::Emulator | Role::Iothread(_) | Role::Vhost(_) | Role::Worker => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,13 @@
 //! The claims as text: the machine with the owners of each CPU, then each owner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use pinfold_model::text::{count_noun, cpus_text};
 use pinfold_model::{CpuSet, PuId, Topology, escape, fold};
 
 use crate::claim::{Claim, Exclusivity, Owner};
 use crate::claim_set::{ByCpu, Claims, CpuUsage};
-use crate::conflicts::{self, Conflict};
+use crate::conflicts::{self, Conflict, OwnerKey, owner_key};
 
 /// Maximum number of owners that the short text names.
 const MOST_OWNERS: usize = 4;
@@ -47,13 +47,15 @@ pub fn claims(claims: &Claims, topology: &Topology, columns: Option<usize>) -> S
 pub fn short(claims: &Claims, topology: &Topology) -> String {
     let online = topology.online();
     let mut by_owner: Vec<(&Owner, CpuSet)> = Vec::new();
+    let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
     let active = claims.all().iter().filter(|one| one.active && one.exclusivity.is_exclusive());
     for claim in active {
         let cpus = claim.cpus.intersection(&online);
-        match by_owner.iter_mut().find(|(owner, _)| *owner == &claim.owner) {
-            Some((_, all)) => all.add(&cpus),
-            None => by_owner.push((&claim.owner, cpus)),
-        }
+        let place = *places.entry(owner_key(&claim.owner)).or_insert_with(|| {
+            by_owner.push((&claim.owner, CpuSet::new()));
+            by_owner.len() - 1
+        });
+        by_owner[place].1.add(&cpus);
     }
     by_owner.sort_by_key(|(_, cpus)| std::cmp::Reverse(cpus.len()));
     let named = by_owner
@@ -179,14 +181,14 @@ impl<'c> Page<'c> {
         let cores = row.cpus.iter().filter_map(|cpu| self.cores.get(&cpu).copied());
         let cores: CpuSet = cores.collect();
         let core = if cores.len() == 1 { "core" } else { "cores" };
-        let mut names: Vec<String> = Vec::new();
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
         for claim in &row.owners {
             let name = escape::name(&claim.owner.to_string()).into_owned();
             let name = match claim.exclusivity {
                 Exclusivity::Shared => format!("{name}, shared"),
                 Exclusivity::Exclusive | Exclusivity::Dedicated | Exclusivity::Preferred => name,
             };
-            if !names.contains(&name) {
+            if seen.insert(name.clone()) {
                 names.push(name);
             }
         }

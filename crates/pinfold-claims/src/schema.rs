@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::{Claim, Exclusivity, Owner, Source};
 use crate::claim_set::{Claims, CpuUsage};
+use crate::conflicts;
 use crate::owners;
 
 /// Name and version of the format.
@@ -66,7 +67,7 @@ struct SourceLine {
 #[derive(Serialize, Deserialize)]
 struct ConflictLine {
     cpus: String,
-    owners: [String; 2],
+    owners: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,7 +82,8 @@ struct FindingLine {
 #[must_use]
 pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
     let conflicts = claims.used_twice();
-    let twice = conflicts.iter().map(|conflict| &conflict.cpus).collect();
+    let users = conflicts::all_users(&conflicts);
+    let twice = users.iter().map(|(cpus, _)| cpus).collect();
     let CpuUsage { owned, shared, free, preferred, twice } = claims.usage_with(online, twice);
     let cpus = CpusLine {
         online: online.to_string(),
@@ -95,11 +97,11 @@ pub fn to_json(claims: &Claims, online: &CpuSet) -> String {
         format: FORMAT.to_owned(),
         cpus,
         claims: claims.all().iter().map(claim_line).collect(),
-        used_twice: conflicts
+        used_twice: users
             .iter()
-            .map(|conflict| ConflictLine {
-                cpus: conflict.cpus.to_string(),
-                owners: [conflict.first.to_string(), conflict.second.to_string()],
+            .map(|(cpus, owners)| ConflictLine {
+                cpus: cpus.to_string(),
+                owners: owners.iter().map(ToString::to_string).collect(),
             })
             .collect(),
         findings: claims.findings().iter().map(finding_line).collect(),

@@ -282,6 +282,7 @@ fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
 }
 
 fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+    let mut pinned: BTreeSet<Target> = found.pins.iter().map(|pin| pin.value.0).collect();
     for node in tune.children().filter(Node::is_element) {
         let target = match node.tag_name().name() {
             "vcpupin" => Target::Vcpu(number(node, "vcpu")?),
@@ -293,7 +294,7 @@ fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             }
             _ => continue,
         };
-        if found.pins.iter().any(|pin| pin.value.0 == target) {
+        if !pinned.insert(target) {
             return Err(error_at(node, format!("{} is pinned a second time", name(target))));
         }
         let pus = cpuset(node, "cpuset", attribute(node, "cpuset")?)?;
