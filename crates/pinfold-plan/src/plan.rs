@@ -58,8 +58,18 @@ pub fn plan(strategy: &str, topology: &Topology, request: &Request) -> Result<Pl
 
 /// The same, without the search for a similar strategy if this one refuses.
 pub fn plan_if_possible(strategy: &str, topology: &Topology, request: &Request) -> Option<Plan> {
+    plan_if(strategy, topology, request, |_| true)
+}
+
+/// The same, if the strategy's placement is one that is wanted.
+pub(crate) fn plan_if(
+    strategy: &str,
+    topology: &Topology,
+    request: &Request,
+    is_wanted: impl Fn(&Plan) -> bool,
+) -> Option<Plan> {
     let found = find(strategy)?;
-    let made = make_plan(found, topology, request).ok()?;
+    let made = make_plan(found, topology, request).ok().filter(is_wanted)?;
     let plan = complete(made, found, topology, request).ok()?;
     Some(if group_words::are_meant(request) { group_words::plan(plan) } else { plan })
 }

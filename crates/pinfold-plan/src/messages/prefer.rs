@@ -179,11 +179,14 @@ pub(crate) fn idle_fast_cores(
     plan: &Plan,
 ) -> Option<Finding> {
     let ([vnode], Preference::Auto) = (plan.vnodes.as_slice(), request.prefer) else { return None };
+    if plan.strategy != "low-latency" {
+        return None;
+    }
     let available = available(topology, request).ok()?;
     let fastest = available.cores.iter().map(|core| core.kind).min()?;
     let is_fast = |pu: PuId| available.pu(pu).is_some_and(|pu| pu.kind == fastest);
     let on = runs_on(vnode);
-    if plan.strategy != "low-latency" || on.iter().any(is_fast) {
+    if on.iter().any(is_fast) {
         return None;
     }
     let other = strategies().iter().find(|known| known.name == BY_THREAD)?;

@@ -5,7 +5,7 @@ use pinfold_model::{CpuSet, Finding, MAX_VCPUS, Plan, Request, VcpuCount, Work};
 use super::ReplanError;
 use super::occupancy::Occupancy;
 use crate::error::PlanError;
-use crate::plan::{plan, plan_if_possible};
+use crate::plan::{plan, plan_if};
 use crate::strategies::{in_turn, pins_nothing};
 
 /// Adds the plan of machines that come. If their strategy has no plan on the CPUs that are left, a
@@ -78,10 +78,11 @@ fn first_of(
     request: &Request,
     avoided: &[CpuSet],
 ) -> Option<Plan> {
-    let mut plans = avoided.iter().filter_map(|avoided| {
-        plan_if_possible(strategy, state.topology, &avoiding(request, avoided))
-    });
-    plans.find(|plan| !state.leaves_a_thread_without_cpu(&plan.exclusive))
+    let leaves_cpus = |plan: &Plan| !state.leaves_a_thread_without_cpu(&plan.exclusive);
+    avoided.iter().find_map(|avoided| {
+        let plan = plan_if(strategy, state.topology, &avoiding(request, avoided), leaves_cpus);
+        plan.filter(leaves_cpus)
+    })
 }
 
 /// The number of vCPUs and cores that a request names.

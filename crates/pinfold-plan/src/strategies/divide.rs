@@ -56,6 +56,9 @@ pub(super) fn plan_divided(
         };
     };
     let far = plain.as_ref().ok().and_then(|plan| bytes_on_far_nodes(plan, request));
+    if far.is_none() && plain.as_ref().is_ok_and(|plan| is_on_one_node(topology, plan)) {
+        return plain;
+    }
     let index = Index::from_topology(topology);
     let divisions = match (&plain, far) {
         // Nodes with CPUs are nearer than those without.
@@ -83,6 +86,13 @@ pub(super) fn plan_divided(
     let mut plan = plain?;
     plan.findings.extend(uneven_packages(&index, &plan));
     Ok(plan)
+}
+
+/// True if all vCPUs of a plan are on the same node.
+fn is_on_one_node(topology: &Topology, plan: &Plan) -> bool {
+    let vcpus = plan.vnodes.iter().flat_map(VnodePlan::vcpus);
+    let pus = vcpus.map(|thread| &thread.pus).collect::<CpuSet>();
+    topology.nodes.iter().any(|node| pus.is_subset(&node.pus))
 }
 
 /// The finding that a machine on several nodes has different numbers of them on its packages.
