@@ -4,7 +4,9 @@ mod document;
 
 pub use document::StatusDocument;
 use pinfold_apply::page_tables::MachineTables;
-use pinfold_apply::{Counter, Journals, LostPlacement, Record, Status, Target, TunableStatus};
+use pinfold_apply::{
+    Counter, Journals, LostPlacement, Record, RoleStatus, Status, Target, TunableStatus,
+};
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
 use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
@@ -70,7 +72,11 @@ impl ActivePlacement {
     fn plan_as_found(&self, host: &LiveHost) -> Plan {
         let mut plan = claims::without_ended(host, &self.plan);
         let roles = self.status.iter().flat_map(|status| &status.roles);
-        let (roles, drifted): (Vec<_>, Vec<_>) = roles.partition(|role| role.ok);
+        // A vCPU that was moved to one CPU should have it alone, as one that is planned there.
+        let is_place = |role: &RoleStatus| {
+            role.ok || role.role.is_vcpu() && role.found.as_ref().is_some_and(|one| one.len() == 1)
+        };
+        let (roles, drifted): (Vec<_>, Vec<_>) = roles.partition(|role| is_place(role));
         let drifted = drifted.into_iter().filter_map(|one| Some((one.task, one.found.clone()?)));
         plan.moved.extend(drifted);
         for vnode in &mut plan.vnodes {
