@@ -17,7 +17,7 @@ use pinfold_model::{CpuSet, Finding, Step, TaskId, Undo};
 use crate::actuators::{self, Reverted, UndoContext};
 use crate::apply::affected_tasks;
 use crate::cpusets::{self, Hierarchy};
-use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record};
+use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record, UNDONE_LATER};
 use crate::missing_cgroups::find_vanished;
 use crate::other_placements::OtherPlacements;
 use crate::release;
@@ -113,6 +113,7 @@ pub fn undo_observed(
         Err(error) => report.fail("the placement", &error),
     }
     let why = match tasks::is_alive(host, record.header.vm) {
+        Ok(false) if record.steps().any(|(_, step)| step.is_lasting()) => UNDONE_LATER,
         Ok(false) => ENDED,
         // A process that cannot be read does not change what was undone.
         Ok(true) | Err(_) => "undone",

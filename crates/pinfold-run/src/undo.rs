@@ -9,7 +9,7 @@ use pinfold_apply::{
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, proc_stat, process};
 use pinfold_model::text::{count_noun, select_verb};
-use pinfold_model::{Command, Tid, escape};
+use pinfold_model::{Command, SettingManager, TaskId, Tid, escape};
 
 use crate::emulate::status::{describe_end, is_platform};
 use crate::message::say;
@@ -125,7 +125,7 @@ fn undo_journals(
     let ended = ended_placements(&summaries);
     summaries.retain(|one| !matches!(&one.record, Ok(Some(record)) if record.has_ended()));
     if let Selection::Named(wanted) = selection {
-        summaries = find_named(summaries, wanted, &ended)?;
+        summaries = find_named(host, summaries, wanted, &ended)?;
     }
     let in_force: Vec<String> = summaries.into_iter().map(|one| one.id).collect();
     let ids = match (selection, in_force.len()) {
@@ -145,8 +145,11 @@ fn undo_journals(
     undo_each(ids, |id| undo_one(host, &journals, id))
 }
 
-/// The placement with this ID, or all of the one machine or group with this name or process ID.
+/// The placement with this ID, or all of the one machine or group with this name or process ID. A
+/// domain of libvirt is one machine, also where it was started anew: a placement with `--config`
+/// stays when its process ends.
 fn find_named(
+    host: &LiveHost,
     mut active: Vec<Summary>,
     wanted: &str,
     ended: &[EndedPlacement],
@@ -159,7 +162,8 @@ fn find_named(
     let unreadable: Vec<String> =
         active.iter().filter(|one| one.record.is_err()).map(|one| one.id.clone()).collect();
     active.retain(|one| header(one).is_some_and(|header| is_machine(&header, wanted)));
-    let machines: BTreeSet<_> = active.iter().filter_map(header).map(|one| one.vm).collect();
+    let records = active.iter().filter_map(|one| one.record.as_ref().ok()?.as_ref());
+    let machines: BTreeSet<_> = records.map(|record| identify(host, record)).collect();
     if active.is_empty() && !unreadable.is_empty() {
         let text = format!(
             "no readable journal belongs to {}, and {} cannot be read",
@@ -183,6 +187,29 @@ fn find_named(
 
 fn header(one: &Summary) -> Option<Header> {
     Some(one.record.as_ref().ok()?.as_ref()?.header.clone())
+}
+
+/// What tells two machines with the same name apart.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Identity {
+    /// The UUID of a domain, or of a process of QEMU that has one.
+    Uuid(String),
+    /// Its process.
+    Process(TaskId),
+}
+
+fn identify(host: &LiveHost, record: &Record) -> Identity {
+    let Header { vm, pins, .. } = &record.header;
+    let pinned = pins.iter().map(|pin| &pin.setting);
+    let written = record.steps().filter_map(|(_, step)| step.change.as_write_setting());
+    let written = written.map(|(setting, _)| setting);
+    let mut domains = pinned.chain(written).filter(|one| one.keeper != SettingManager::Systemd);
+    let uuid = domains.next().map(|setting| setting.object.clone());
+    let uuid = uuid.or_else(|| {
+        let is_alive = process::task_alive(host, *vm).unwrap_or_default();
+        pinfold_vm::threads::uuid(host, vm.tid).filter(|_| is_alive)
+    });
+    uuid.map_or(Identity::Process(*vm), |uuid| Identity::Uuid(uuid.to_ascii_lowercase()))
 }
 
 /// True if `wanted` is the name or the process ID of the machine or group of this journal.

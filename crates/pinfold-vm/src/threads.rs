@@ -23,6 +23,7 @@ use pinfold_host::{Host, ThreadList, ThreadSet};
 use pinfold_model::{Accelerator, Finding, Role, TaskId, Tid};
 
 use self::back_ends::back_ends;
+pub use self::process::uuid;
 use self::process::{
     Descriptors, Task, kernel_threads, numbers, owner_of, program_of, role_by_kernel_name, tasks,
 };

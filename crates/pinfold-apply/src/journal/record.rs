@@ -59,6 +59,8 @@ pub(crate) struct JournalId<'j> {
 pub(crate) const RESTARTED: &str = "the host was restarted";
 /// Reason in the `end` line of a journal whose machine had ended before the undo.
 pub(crate) const ENDED: &str = "ended with its process";
+/// The same for a placement that changed the definition of its machine, which only an undo reverts.
+pub(crate) const UNDONE_LATER: &str = "undone after its process had ended";
 
 /// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread numbers
 /// are valid in one PID namespace, start times in one time namespace, group paths in one cgroup

@@ -94,6 +94,12 @@ pub(crate) fn command_line(host: &dyn Host, pid: Tid) -> Result<Vec<String>, VmE
     Ok(words.split('\0').map(str::to_owned).collect())
 }
 
+/// The UUID on the command line of a process of QEMU; `None` if it has none or has ended.
+pub fn uuid(host: &dyn Host, pid: Tid) -> Option<String> {
+    let words = command_line(host, pid).ok()?;
+    pinfold_qemu::parse(&words).uuid().map(str::to_owned)
+}
+
 /// Kernel threads that serve the process from outside: `vhost-N`, where N is any thread of the
 /// process, and `kvm-pit/PID`. They are searched only if a descriptor of the process shows that
 /// there may be some, and only among those created after it: a large host has thousands.

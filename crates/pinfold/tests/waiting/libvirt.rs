@@ -316,6 +316,31 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     assert_eq!((masks(pid(&daemon)), xml(&daemon, &[])), (anew, running), "not ours to change");
 }
 
+/// After `undo NAME` nothing of a domain is left: neither what a placement of its former run wrote
+/// into the definition nor the placement of the new run.
+#[test]
+fn a_domain_that_was_started_anew_is_one_machine_for_undo() {
+    let Some(daemon) = domain("") else { return };
+    let (file, _) = plan(&daemon);
+    let before = xml(&daemon, &["--inactive"]);
+    pinfold(&daemon, &["apply", "--libvirt", NAME, "--plan", &file, "--config"]).expect_success();
+    for by in ["--libvirt", "--pid"] {
+        daemon.virsh(&["destroy", NAME]).expect("it ends");
+        daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");
+        let machine = if by == "--pid" { pid(&daemon).to_string() } else { NAME.to_owned() };
+        pinfold(&daemon, &["apply", by, &machine, "--plan", &file]).expect_success();
+        assert_eq!(count_active(&daemon), 2, "{by}");
+        if by == "--libvirt" {
+            pinfold(&daemon, &["undo", &pid(&daemon).to_string()]).expect_success();
+        }
+    }
+    let said = pinfold(&daemon, &["undo", NAME]).expect_code(0);
+    assert_eq!(count_active(&daemon), 0, "{said}");
+    assert_eq!(xml(&daemon, &["--inactive"]), before);
+    let again = pinfold(&daemon, &["undo", NAME]);
+    assert_parts(&again.stderr_text(), &["ended on "]);
+}
+
 /// A daemon without a domain, whose hook is this Pinfold: libvirtd sees a folder of this test's own
 /// as `/etc/libvirt/hooks`, in a mount namespace. `None`, reported, if that is not possible.
 pub fn daemon_with_hook(hooks: &Sandbox) -> Option<Daemon> {
