@@ -83,7 +83,8 @@ impl<'h> Context<'h> {
         }
         match self.host.read_at_most(path, LARGEST_FILE) {
             Ok(Some(bytes)) => match String::from_utf8(bytes) {
-                Ok(text) => Some(text),
+                // Editors of other systems put a byte order mark before the text.
+                Ok(text) => Some(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned)),
                 Err(error) => {
                     let at = error.utf8_error().valid_up_to();
                     let text = format!("{path}: not UTF-8 from byte {at} on; not read");

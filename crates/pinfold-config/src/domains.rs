@@ -104,9 +104,10 @@ impl Domains {
         read.map_err(|fault| ConfigError::in_file(text, fault))
     }
 
-    /// True if a row forbids to place a domain, whatever other rows match.
-    pub fn excludes(&self, name: &str, uuid: &str) -> bool {
-        self.rows_of(name, uuid).iter().any(|row| row.settings.place == Some(false))
+    /// The line of the first row that forbids to place a domain, whatever other rows match.
+    pub fn excluding_line(&self, name: &str, uuid: &str) -> Option<usize> {
+        let rows = self.rows_of(name, uuid);
+        rows.iter().find(|row| row.settings.place == Some(false)).map(|row| row.line)
     }
 
     /// The rows that match a name or UUID.
@@ -194,7 +195,10 @@ fn row(table: Value, known: &[&'static str], lines: &Lines<'_>) -> Result<Domain
         (Ok(place), Err(fault)) => {
             (DomainSettings { place, ..DomainSettings::default() }, Some(fault))
         }
-        (Err(fault), _) => (DomainSettings::default(), Some(fault)),
+        // A row has this key to forbid a placement, so a misspelt value does not allow it.
+        (Err(fault), _) => {
+            (DomainSettings { place: Some(false), ..DomainSettings::default() }, Some(fault))
+        }
     };
     let fault = fault.map(|fault| lines.error(fault));
     Ok(DomainRow { names, line, settings, fault })

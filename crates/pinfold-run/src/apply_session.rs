@@ -439,7 +439,9 @@ fn check(report: UndoReport, journal: &Journal<'_>) -> Result<UndoReport, Failur
 /// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
     let done = count_noun(applied.steps.len(), "step");
-    if applied.undone == 0 {
+    if applied.undone == 0 && applied.steps.is_empty() {
+        say("nothing to change: what the plan sets is so already");
+    } else if applied.undone == 0 {
         say(&format!("{done} applied"));
     } else {
         say(&format!("{done} applied, {} of the earlier plan undone", applied.undone));

@@ -85,6 +85,12 @@ pub fn parse_whole(path: &str, text: &str) -> Result<Domains, Failure> {
     Err(Failure { hint: faults.iter().find_map(|fault| fault.hint()), ..failure })
 }
 
+/// Why a machine is not placed, and how to have it placed; `origin` is where its settings are from.
+#[must_use]
+pub fn exclusion(origin: &str) -> String {
+    format!("place = false ({origin}); to place it, remove that key or change the name of the row")
+}
+
 /// What is asked for a machine, with the content of the file at `path`.
 #[must_use]
 pub fn domain_request(
@@ -122,6 +128,7 @@ pub fn domain_request(
             asked
                 .findings
                 .extend(fault.map(|fault| left_out(fault, "the settings of this row are")));
+            origins.extend(row.settings.place.map(|_| format!("{path}, line {}", row.line)));
             Some(row.settings.clone())
         }
         Ok(Some(row)) => {
@@ -132,7 +139,9 @@ pub fn domain_request(
             let text = format!("{path}: {why}; none of them is used");
             let hint = "change the patterns so that one row is left".to_owned();
             asked.findings.push(warning(FILE, text, Some(hint)));
-            let place = file.excludes(machine.name, machine.uuid).then_some(false);
+            let excluding = file.excluding_line(machine.name, machine.uuid);
+            origins.extend(excluding.map(|line| format!("{path}, line {line}")));
+            let place = excluding.map(|_| false);
             Some(DomainSettings { place, ..DomainSettings::default() })
         }
     };
@@ -276,6 +285,28 @@ strategy = \"balanced\"\ntunables = [\"thp never\"]\n[[domain]]\nname = \"web\"\
             "/d.toml: line 6, column 13: expected KEY=VALUE, got \"thp never\"; the settings of \
              this row are left out"
         );
+    }
+
+    #[test]
+    fn a_row_whose_place_is_no_truth_value_does_not_place() {
+        let machine = KnownMachine { name: "db", uuid: "", xml: None };
+        for value in ["\"false\"", "\"no\"", "0", "[]"] {
+            let text =
+                format!("[default]\nplace = true\n[[domain]]\nname = \"db\"\nplace = {value}");
+            let found =
+                domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(&text).unwrap())));
+            assert!(found.settings.is_none() && found.is_excluded, "{value}");
+            let why = found.findings[0].to_string();
+            assert!(why.contains("/d.toml: line 5, column 9: place: "), "{why}");
+            assert!(why.contains("is not true or false; "), "{why}");
+            assert_eq!(found.origin, "/d.toml, line 3");
+        }
+        // In [default] it places nothing more.
+        let file = Domains::from_toml("[default]\nplace = \"true\"").unwrap();
+        let found = domain_request(machine, "/d.toml", Ok(Some(file)));
+        assert_eq!(found.settings, None);
+        let why = found.findings[0].to_string();
+        assert!(why.contains("line 2, column 9: place: \"true\" is not true or false"), "{why}");
     }
 
     #[test]

@@ -19,9 +19,9 @@ use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
 use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
 use pinfold_model::text::pus_text;
-use pinfold_model::{Command, Finding, Plan, Severity, Tid};
+use pinfold_model::{Command, Finding, Plan, Severity, Tid, escape};
 use pinfold_vm::DiscoveredVm;
-use pinfold_vm::libvirt::{Caller, HookDomain, PinTarget};
+use pinfold_vm::libvirt::{Caller, HookDomain, LibvirtError, PinTarget};
 use pinfold_vm::threads;
 
 use crate::apply_session::{self, OnStop, Placement};
@@ -62,7 +62,7 @@ pub fn handle(event: &HookEvent, state: Option<&str>) {
         Ok(Ok(())) => {}
         Ok(Err(failure)) => {
             let what = unfinished(event);
-            say(&format!("domain {:?} {what}: {failure}", event.domain));
+            say(&format!("{} {what}: {failure}", subject(event)));
             record(event, &format!("{what}: {}", failure.message));
         }
         Err(RecvTimeoutError::Timeout) => report(
@@ -74,6 +74,12 @@ pub fn handle(event: &HookEvent, state: Option<&str>) {
             report(event, &format!("{what}: an internal error, which is a bug in Pinfold"));
         }
     }
+}
+
+/// Logs a call of libvirt that this version does not understand.
+pub fn log_unknown_call(why: &str) {
+    let date = time::date(SystemClock.unix_seconds());
+    log::write(LOG, &date, &format!("ignored a call that was not understood: {why}"));
 }
 
 /// True for an event at which a domain has ended.
@@ -124,13 +130,18 @@ enum Choice {
 
 /// Prints a message about the domain, and writes it to the log.
 fn report(event: &HookEvent, text: &str) {
-    say(&format!("domain {:?} {text}", event.domain));
+    say(&format!("{} {text}", subject(event)));
     record(event, text);
+}
+
+/// The domain in a message.
+fn subject(event: &HookEvent) -> String {
+    format!("domain {:?}", escape::name(&event.domain))
 }
 
 fn record(event: &HookEvent, text: &str) {
     let date = time::date(SystemClock.unix_seconds());
-    log::write(LOG, &date, &format!("domain {:?} {text}", event.domain));
+    log::write(LOG, &date, &format!("{} {text}", subject(event)));
 }
 
 fn report_finding(event: &HookEvent, finding: &Finding) {
@@ -146,8 +157,13 @@ fn place(event: &HookEvent, state: Option<&str>, occasion: Occasion) -> Result<(
     let journals = host::journals(&state, &SystemClock)?;
     let pid = match domain.process(&host, &event.run_dir) {
         Ok(pid) => pid,
+        Err(error)
+            if !files::exists(&event.run_dir)
+                || matches!(error.downcast_driver(), Some(LibvirtError::PidFile { .. })) =>
+        {
+            return Err(error.into());
+        }
         // Its start waits for this hook, so only its process can have ended.
-        Err(error) if !files::exists(&event.run_dir) => return Err(error.into()),
         Err(error) => {
             report(event, &format!("was not placed, its process has ended: {error}"));
             return Ok(());
@@ -205,7 +221,7 @@ fn choose(event: &HookEvent, domain: &HookDomain, xml: &str) -> Result<Option<Ch
         domains::domain_request(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
     if is_excluded {
-        record(event, &format!("was not placed: place = false ({origin})"));
+        record(event, &format!("was not placed: {}", domains::exclusion(&origin)));
     }
     Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
 }

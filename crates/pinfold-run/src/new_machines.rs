@@ -173,11 +173,8 @@ impl<'a> NewMachines<'a> {
         if *attempts == 1 {
             asked.findings.iter().for_each(|finding| say(&finding.to_string()));
             if asked.is_excluded {
-                let origin = &asked.origin;
-                say(&format!(
-                    "{name} (process {}) is not placed: place = false ({origin})",
-                    task.tid
-                ));
+                let why = domains::exclusion(&asked.origin);
+                say(&format!("{name} (process {}) is not placed: {why}", task.tid));
             }
         }
         let Some(settings) = asked.settings else { return Ok(true) };

@@ -16,7 +16,7 @@ use crate::claims::{self, Claims, USED_TWICE};
 use crate::emulate::status::{is_platform, is_reachable};
 use crate::target::threads_by_journal;
 use crate::undo::EndedPlacement;
-use crate::{Exit, Failure, booting, host, replan, undo, watched};
+use crate::{Exit, Failure, booting, ended_placements, host, replan, undo, watched};
 
 /// One active placement.
 pub struct ActivePlacement {
@@ -31,6 +31,8 @@ pub struct ActivePlacement {
     /// True if its apply or its undo was broken off, or its process has ended although it had to
     /// revert it.
     pub is_left: bool,
+    /// True if it changed the definition of its domain (`--config`), also for the next start.
+    pub is_in_definition: bool,
     /// `None` if the machine has ended.
     pub status: Option<Status>,
     /// The tunables that were set.
@@ -321,6 +323,7 @@ fn read_active_placement(host: &LiveHost, record: &Record) -> Result<ActivePlace
         vm_name: header.vm_name.clone(),
         process: header.vm.tid,
         plan,
+        is_in_definition: ended_placements::is_for_next_start(record),
         tunables: pinfold_apply::read_tunables(host, record)?,
         vanished: pinfold_apply::find_vanished(host, record)?,
         counters: pinfold_apply::read_counters(host, record)?,

@@ -36,6 +36,9 @@ fn main() -> ExitCode {
     message::set_sink(output::print_message);
     let cli = match environment::parse() {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && libvirt_hook::is_called() => {
+            return libvirt_hook::ignore(error);
+        }
         Err(error) => return environment::explain(error),
     };
     let state = cli.state_dir.as_deref();

@@ -81,6 +81,11 @@ pub(crate) fn contains(claim: &Claim, group: &str) -> bool {
         && claim.source.unit.as_deref().is_some_and(|unit| is_below(group, unit))
 }
 
+/// True for the name of a domain's group on a host without systemd-machined: `qemu-3-web.libvirt-qemu`.
+fn is_domain(name: &str) -> bool {
+    name.starts_with("qemu-") && name.ends_with(".libvirt-qemu")
+}
+
 /// True if a group is another one or below it.
 fn is_below(group: &str, above: &str) -> bool {
     let rest = group.strip_prefix(above);
@@ -160,6 +165,8 @@ struct Walk<'w, 'h> {
     root: String,
     /// True if libvirt's domains are known.
     has_libvirt: bool,
+    /// The groups of the processes of known machines.
+    of_machines: Vec<String>,
     /// CPUs of Kubernetes containers that are known.
     of_kubelet: CpuSet,
     /// Number of files of groups that could not be read, and why the first could not.
@@ -174,8 +181,20 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     let of_kubelet = kubelet::known_cpus(claims);
     let root = mount.mount.path.trim_end_matches('/').to_owned();
     let (unread, first) = (Cell::new(0), OnceCell::new());
-    let walk =
-        Walk { context, version: mount.version, root, has_libvirt, of_kubelet, unread, first };
+    let machines = claims.all().iter().filter(|one| one.owner.kind.sort == OwnerCategory::Machine);
+    let processes = machines.filter_map(|one| one.owner.process);
+    let of_machines =
+        processes.filter_map(|process| group_of(context.host, process)).collect::<Vec<_>>();
+    let walk = Walk {
+        context,
+        version: mount.version,
+        root,
+        has_libvirt,
+        of_machines,
+        of_kubelet,
+        unread,
+        first,
+    };
     let cpus = walk.cpus("").unwrap_or_else(|| context.online.clone());
     walk.claim_children("", &cpus, 0, claims);
     if let Some(error) = walk.first.get() {
@@ -219,12 +238,10 @@ impl Walk<'_, '_> {
     fn claim_children(&self, group: &str, above: &CpuSet, depth: usize, claims: &mut Claims) {
         let names = self.count_failure(self.context.host.list(&format!("{}{group}", self.root)));
         for name in names.unwrap_or_default().iter().filter(|name| may_be_group(name)) {
-            let is_of_libvirt =
-                ["machine-qemu", "libvirt"].iter().any(|part| name.starts_with(part));
-            if self.has_libvirt && is_of_libvirt {
+            let child = format!("{group}/{name}");
+            if self.is_of_domain(name, &child) {
                 continue;
             }
-            let child = format!("{group}/{name}");
             // A group without cpuset files has the CPUs of its parent, and so have those below it.
             let Some(cpus) = self.cpus(&child) else { continue };
             if name.starts_with(OF_PINFOLD) {
@@ -239,6 +256,15 @@ impl Walk<'_, '_> {
                 self.claim_children(&child, &cpus, depth + 1, claims);
             }
         }
+    }
+
+    /// True for a group that libvirt made for a known domain, which has groups for its emulator, its
+    /// vCPUs and its iothreads below it.
+    fn is_of_domain(&self, name: &str, group: &str) -> bool {
+        let is_of_libvirt =
+            name.starts_with("machine-qemu") || name.starts_with("libvirt") || is_domain(name);
+        let is_known = || self.of_machines.iter().any(|own| is_below(own, group));
+        is_of_libvirt && (self.has_libvirt || is_known())
     }
 
     /// Adds the CPUs of a group that Pinfold made, if no placement or platform is known for it and

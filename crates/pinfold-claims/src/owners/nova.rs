@@ -53,20 +53,53 @@ pub struct Setting {
 pub fn parse(text: &str) -> Vec<Setting> {
     let mut found: Vec<Setting> = Vec::new();
     let mut section = "DEFAULT";
+    // The option that the next indented line continues.
+    let mut open: Option<&'static str> = None;
     for (line, text) in (1..).zip(text.lines()) {
         let is_continued = text.starts_with([' ', '\t']);
         let text = text.trim();
-        if text.starts_with(['#', ';']) || text.is_empty() || is_continued {
+        if is_continued && !text.is_empty() {
+            if let Some(setting) = found.iter_mut().find(|setting| Some(setting.name) == open) {
+                setting.value = format!("{} {text}", setting.value);
+                setting.cpus = parse_cpus(&setting.value);
+            }
+            continue;
+        }
+        // A comment leaves it open.
+        if text.starts_with(['#', ';']) {
+            continue;
+        }
+        open = None;
+        if text.is_empty() {
             continue;
         }
         if let Some(name) = text.strip_prefix('[') {
-            section = name.trim_end_matches(']').trim();
+            section = name.split(']').next().unwrap_or(name).trim();
             continue;
         }
-        let Some((name, value)) = text.split_once(['=', ':']) else { continue };
+        let (name, value) = match text.split_once(['=', ':']) {
+            Some((name, value)) => (name, Some(value)),
+            None => (text.split_whitespace().next().unwrap_or(text), None),
+        };
+        let is_known = |known: &str| match known {
+            "DEFAULT" => section == known,
+            // oslo.config does not distinguish the case of other sections.
+            _ => section.eq_ignore_ascii_case(known),
+        };
         let option =
-            OPTIONS.iter().find(|(known, option, _)| *known == section && *option == name.trim());
+            OPTIONS.iter().find(|(known, option, _)| is_known(known) && *option == name.trim());
         let Some((_, name, exclusivity)) = option else { continue };
+        let Some(value) = value else {
+            found.push(Setting {
+                name,
+                exclusivity: *exclusivity,
+                line,
+                value: String::new(),
+                cpus: Err(format!("expected {name} = CPUS, got {text:?}")),
+            });
+            continue;
+        };
+        open = Some(name);
         let value = value.trim().trim_matches(['"', '\'']);
         found.retain(|setting| setting.name != *name);
         found.push(Setting {

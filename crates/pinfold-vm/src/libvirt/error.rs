@@ -46,6 +46,14 @@ pub enum LibvirtError {
         /// The fault in the output.
         why: String,
     },
+    /// The PID file of a domain has no process ID.
+    #[error("{path} has no process ID: {text:?}")]
+    PidFile {
+        /// Path of the file.
+        path: String,
+        /// The start of its content.
+        text: String,
+    },
     /// libvirt reports a thread that does not belong to the domain's process on this host.
     #[error(
         "libvirt reports thread {tid} for domain {name:?}, but on this host that thread does not \
@@ -90,6 +98,9 @@ impl DriverError for LibvirtError {
             LibvirtError::NotRunning { .. } => "start it with virsh start",
             LibvirtError::Foreign { .. } => {
                 "the domain runs on another machine or in a container: run Pinfold there"
+            }
+            LibvirtError::PidFile { .. } => {
+                "libvirt writes this file at the start of the domain: shut the domain down and start it again"
             }
             LibvirtError::PinNotKept { .. } => {
                 "another program changes the same pins: check libvirt's log and hooks"

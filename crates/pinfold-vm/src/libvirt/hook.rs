@@ -68,11 +68,13 @@ impl HookDomain {
     /// [`VmError::Host`] if there is no pid file, [`LibvirtError::Foreign`] if the process that it
     /// names does not belong to the domain.
     pub fn process(&self, host: &dyn Host, run_dir: &str) -> Result<Tid, VmError> {
-        let text = files::read_text(&format!("{run_dir}/{}.pid", self.name))?;
-        let pid = Tid(text.trim().parse().map_err(|_| LibvirtError::Output {
-            command: "hook".to_owned(),
-            why: format!("{text:?} in the pid file is not a number"),
-        })?);
+        let path = format!("{run_dir}/{}.pid", self.name);
+        let text = files::read_text(&path)?;
+        let pid = text.trim().parse().ok().filter(|pid| *pid > 0);
+        let pid = pid.map(Tid).ok_or_else(|| {
+            let start: String = text.trim().chars().take(SHOWN_OF_PID).collect();
+            LibvirtError::PidFile { path, text: start }
+        })?;
         match pinfold_qemu::parse(&threads::command_line(host, pid)?).uuid() {
             Some(found) if found.eq_ignore_ascii_case(&self.uuid) => Ok(pid),
             Some(_) | None => {
@@ -81,6 +83,9 @@ impl HookDomain {
         }
     }
 }
+
+/// How much of a PID file with another content is shown, in characters.
+const SHOWN_OF_PID: usize = 40;
 
 fn report(why: &str) -> LibvirtError {
     LibvirtError::Output { command: "hook".to_owned(), why: why.to_owned() }

@@ -6,6 +6,7 @@ mod drift;
 pub mod emulate;
 pub mod exits;
 pub mod layout;
+mod libvirt_hook;
 pub mod measure;
 mod program;
 mod quiet;
@@ -19,6 +20,7 @@ use pinfold_model::{IsolationScope, Tid};
 use pinfold_vm::VmSelector;
 
 pub use self::drift::DriftAction;
+pub use self::libvirt_hook::LibvirtHookArgs;
 pub use self::program::{CompletionsArgs, HelpArgs, ManArgs, VersionArgs};
 pub use self::quiet::QuietArgs;
 use self::sockets::{ManySockets, OneSocket};
@@ -32,7 +34,7 @@ Exit codes:
   2  the command line or an input file is invalid
   3  this host cannot do it, or does not permit it; undo: a live process
      prevents it
-  4  the virtual machine did not start, or ended early
+  4  the virtual machine does not run, did not start, or ended early
   5  something could not be restored; `pinfold status` names it
   127  run --cores, run --speed, quiet: there is no such command to run
   130  interrupted; results are stored, changes are reverted
@@ -662,35 +664,6 @@ pub struct EndWaiterArgs {
     /// ID of the placement
     #[arg(value_name = "ID")]
     pub id: String,
-}
-
-/// `pinfold libvirt-hook`.
-#[derive(Debug, Args)]
-pub struct LibvirtHookArgs {
-    /// Name of the domain
-    #[arg(value_name = "DOMAIN", allow_hyphen_values = true)]
-    pub domain: String,
-    /// Operation: prepare, start, started, stopped, release, reconnect, …
-    #[arg(value_name = "OPERATION")]
-    pub operation: String,
-    /// Phase: begin or end
-    #[arg(value_name = "PHASE")]
-    pub phase: String,
-    /// Reason given by libvirt, or `-`
-    #[arg(value_name = "EXTRA", allow_hyphen_values = true)]
-    pub extra: Option<String>,
-    /// Read the plans from DIR: UUID.json or NAME.json, written by `pinfold plan --json`
-    #[arg(long, value_name = "DIR", default_value = "/etc/pinfold/domains")]
-    pub plans: String,
-    /// Plan the domains of FILE when they start
-    #[arg(long, value_name = "FILE", default_value = "/etc/pinfold/domains.toml")]
-    pub domains: String,
-    /// Read libvirt's PID files from DIR
-    #[arg(long, value_name = "DIR", default_value = "/run/libvirt/qemu")]
-    pub run_dir: String,
-    /// Wait longer: libvirt does not wait for this process
-    #[arg(long, hide = true)]
-    pub late: bool,
 }
 
 /// What `tune` optimizes.

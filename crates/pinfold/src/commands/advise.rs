@@ -46,8 +46,29 @@ pub fn numad_arguments() -> Option<Vec<String>> {
     (Path::new(&program).file_name()? == NUMAD).then(|| words.collect())
 }
 
+/// What `-h` and `-V` print, which numad has too; `None` for other arguments.
+fn describe_numad(words: &[String]) -> Option<String> {
+    let word = words.iter().find(|word| ["-h", "-V"].contains(&word.as_str()))?;
+    let version = env!("CARGO_PKG_VERSION");
+    Some(if word == "-V" {
+        format!("numad version: answered by pinfold {version}")
+    } else {
+        "Usage: numad -w VCPUS[:MIB]\n\
+         Prints the NUMA nodes for a machine with VCPUS vCPUs and MIB MiB of memory.\n\
+         -h  Print this help\n\
+         -V  Print the version\n\
+         Pinfold answers in the place of numad; it needs no daemon and moves no processes: see \
+         `pinfold help advise`"
+            .to_owned()
+    })
+}
+
 /// Answers as numad does: only a list of nodes on standard output.
 pub fn run_as_numad(words: &[String]) -> ExitCode {
+    if let Some(text) = describe_numad(words) {
+        output::print_data(&text);
+        return ExitCode::SUCCESS;
+    }
     match answer_as_numad(words) {
         Ok(nodes) => {
             // An answer that cannot be written is no reason to fail.

@@ -189,11 +189,7 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         (None, false) => ", not monitored".to_owned(),
     });
     let Some(status) = &one.status else {
-        let what = match one.plan.vnodes.first().map(|vnode| vnode.kind) {
-            Some(VnodeKind::ProcessGroup) => "the process group",
-            Some(VnodeKind::VirtualMachine) | None => "the virtual machine",
-        };
-        text.push_str(&format!("\n{what} has exited; `pinfold undo` reverts the placement"));
+        text.push_str(&exited(one));
         return text;
     };
     text.push('\n');
@@ -230,6 +226,23 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         text.push_str(&list("kernel threads that cannot be moved", &status.immovable));
     }
     text
+}
+
+/// What is left of a placement whose machine has ended.
+fn exited(one: &ActivePlacement) -> String {
+    let what = match one.plan.vnodes.first().map(|vnode| vnode.kind) {
+        Some(VnodeKind::ProcessGroup) => "the process group",
+        Some(VnodeKind::VirtualMachine) | None => "the virtual machine",
+    };
+    let undo = Command::new("undo").arg(&one.id);
+    if one.is_in_definition {
+        format!(
+            "\n{what} has exited; the definition of the domain still has the pins of this plan \
+             (--config), for its next start; `{undo}` removes them"
+        )
+    } else {
+        format!("\n{what} has exited; `{undo}` reverts the placement")
+    }
 }
 
 /// The planned and the actual CPUs of each thread, with its policy where the plan sets one.

@@ -49,6 +49,11 @@ fn numad_always_gets_an_answer() {
     assert_eq!(output.stdout_text().trim(), all.as_deref().map_or("0", str::trim));
     let more = run(&numad, ["-w", "1:1", "-v"]);
     assert!(more.status.success() && !more.stdout.is_empty(), "{}", more.stderr_text());
+    for (option, expected) in [("-h", "numad -w VCPUS[:MIB]"), ("-V", "numad version: ")] {
+        let output = run(&numad, [option]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{option}");
+        assert!(output.stdout_text().contains(expected), "{option}");
+    }
     for words in [&["-i", "15"][..], &["-D", "/tmp"], &[]] {
         let output = run(&numad, words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");

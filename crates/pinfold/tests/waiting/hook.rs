@@ -254,6 +254,30 @@ fn libvirt_does_not_wait_for_many_other_starts() {
     domain.machine.run(&["undo", "--all"]).expect_success();
 }
 
+#[test]
+fn what_the_hook_does_not_understand_never_prevents_a_start() {
+    let Some(domain) = Domain::new() else { return };
+    // A later libvirt may add arguments.
+    let words =
+        [domain.words("started", "begin", &metadata("")), vec!["--new".to_owned()]].concat();
+    let said = Domain::expect_harmless(&run("sh", words));
+    assert!(domain.is_placed(), "{said}");
+    domain.machine.run(&["undo", "--all"]).expect_success();
+    let state = domain.machine.path("state");
+    let call = "\"$0\" --state-dir \"$1\" libvirt-hook \"$(printf 'a\\377')\" started begin -";
+    let said = Domain::expect_harmless(&run("sh", ["-c", call, PINFOLD, &state]));
+    assert!(said.contains("UTF-8"), "{said}");
+    let call = "\"$0\" --state-dir \"$1\" --no-such-option libvirt-hook a started begin -";
+    let said = Domain::expect_harmless(&run("sh", ["-c", call, PINFOLD, &state]));
+    assert!(said.contains("--no-such-option"), "{said}");
+    for text in ["", "x".repeat(65_536).as_str(), "-1", "0", "1 2"] {
+        domain.machine.write(&format!("{}.pid", domain.machine.name), text);
+        let said = Domain::expect_harmless(&domain.hook("started", "begin", &metadata("")));
+        assert!(said.contains(".pid has no process ID: \""), "{said}");
+        assert!(said.contains("was not placed") && said.len() < 1000, "{said}");
+    }
+}
+
 /// `watch` does for a QEMU that is started by hand what the hook does for a domain.
 #[test]
 fn watch_places_a_machine_that_is_started_by_hand_once() {

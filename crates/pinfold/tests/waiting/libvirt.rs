@@ -306,7 +306,11 @@ fn a_domain_that_ended_leaves_only_its_definition_to_undo() {
     daemon.virsh(&["destroy", NAME]).expect("it ends");
     // The definition is meant for the next start: neither the end of the domain nor a command that
     // finds it ended reverts that.
-    assert_parts(&pinfold(&daemon, &["status"]).stdout_text(), &["has exited"]);
+    let said = pinfold(&daemon, &["status"]).stdout_text();
+    assert_parts(
+        &said,
+        &["has exited; the definition of the domain still has the pins", " removes"],
+    );
     assert!(xml(&daemon, &["--inactive"]).contains("cputune"));
     // Started anew it has the pins of its definition, which are not those of the first run.
     daemon.virsh(&["start", NAME, "--paused"]).expect("it starts");

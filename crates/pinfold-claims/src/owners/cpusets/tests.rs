@@ -231,3 +231,28 @@ fn a_group_with_only_cpus_of_a_machine_is_a_conflict() {
     assert!(twice("4-5", "40\n", scope).is_empty());
     assert!(twice("4-5", "40\n60\n", "/web.service").is_empty());
 }
+
+/// Without libvirt's own files, as in a container, and where the domain is a placement of Pinfold.
+#[test]
+fn the_groups_of_a_domain_belong_to_it() {
+    check("/machine", "/machine/qemu-3-web.libvirt-qemu");
+    check("/machine.slice", "/machine.slice/machine-qemu-3-web.scope");
+
+    fn check(above: &str, domain: &str) {
+        let names = ["", "/emulator", "/vcpu0", "/iothread1"];
+        let paths = names.map(|name| format!("{domain}{name}"));
+        let cpus = ["0-7", "6-7", "4", "5"];
+        let groups = paths.iter().zip(cpus).map(|(path, cpus)| (path.as_str(), cpus, "member"));
+        let groups: Vec<_> = groups.chain([(above, "0-7", "member")]).collect();
+        let status = crate::owners::tests::status("CPU 0/KVM", 40, "4");
+        let own = format!("0::{domain}/emulator\n");
+        let files = [
+            ("/proc/40/cgroup", own.as_str()),
+            ("/proc/40/cmdline", "qemu-system-x86_64\0-name\0web\0"),
+            ("/proc/40/task/41/status", status.as_str()),
+        ];
+        assert_eq!(found(&claims_of(&tree_with(&groups, &files))), ["web 4 exclusive"], "{domain}");
+        // Those of a domain that is not known have their CPUs.
+        assert_eq!(found(&claims_of(&tree(&groups))).len(), 3, "{domain}");
+    }
+}

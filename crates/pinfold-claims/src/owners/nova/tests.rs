@@ -48,6 +48,26 @@ fn a_bad_list_is_a_finding_with_its_line() {
     }
 }
 
+/// Each of these is read, or said.
+#[test]
+fn other_ways_to_write_a_set_are_read() {
+    fn check(text: &str, expected: &str) {
+        let claims = claims_of(&host(16, &[("/etc/nova/nova.conf", text.to_owned())]));
+        let shown = match claims.findings() {
+            [] => found(&claims).join("; "),
+            [first, ..] => first.to_string(),
+        };
+        assert!(shown.contains(expected), "{text:?}: {shown}");
+    }
+
+    check("\u{feff}[compute]\ncpu_dedicated_set = 4-5\n", "Nova 4-5 exclusive");
+    check("[Compute]\r\ncpu_dedicated_set = 4-5\r\n", "Nova 4-5 exclusive");
+    check("[compute] # CPUs\ncpu_dedicated_set = 4-5\n", "Nova 4-5 exclusive");
+    check("[compute]\ncpu_dedicated_set = 4-5,\n# more\n  8-9\n", "Nova 4-5,8-9 exclusive");
+    check("[compute]\ncpu_dedicated_set 4-5\n", "expected cpu_dedicated_set = CPUS, got");
+    check("[compute]\ncpu_dedicated_set = 4-5\n 8-9\n", "line 2");
+}
+
 #[test]
 fn exclusions_are_read_as_nova_reads_them() {
     fn check(text: &str, expected: &str) {
