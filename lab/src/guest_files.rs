@@ -45,6 +45,8 @@ const LIBVIRT: [(&str, &str); 2] = [("libvirtd", "libvirt-daemon"), ("virsh", "l
 /// Its driver for QEMU, a module.
 const LIBVIRT_DRIVER: &str =
     "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so";
+/// The program that saves a domain into a file.
+const IO_HELPER: &str = "/usr/lib/libvirt/libvirt_iohelper";
 /// Its models of processors, without which the driver does not start.
 const CPU_MODELS: &str = "/usr/share/libvirt/cpu_map";
 
@@ -195,7 +197,9 @@ impl GuestFiles {
             let hint = "install it: apt-get install libvirt-daemon-driver-qemu".to_owned();
             return Err(LabError::Missing { what: LIBVIRT_DRIVER.to_owned(), hint });
         }
-        cargo.program(LIBVIRT_DRIVER, LIBVIRT_DRIVER)?;
+        for path in [LIBVIRT_DRIVER, IO_HELPER] {
+            cargo.program(path, path)?;
+        }
         for name in files::list(CPU_MODELS)? {
             let path = format!("{CPU_MODELS}/{name}");
             cargo.files.insert(path.clone(), files::read(&path)?);

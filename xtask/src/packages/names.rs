@@ -130,6 +130,10 @@ pub const TEST: &[Package] = &[
     ["runc", "runc", "runc", "runc"],
     ["mininet", "", "mininet", ""],
     ["bridge-utils", "bridge-utils", "bridge-utils", "bridge-utils"],
+    // The launchers of programs in vnodes.
+    ["openmpi-bin", "openmpi", "openmpi", "openmpi"],
+    ["mpich", "mpich", "mpich", "mpich"],
+    ["parallel", "parallel", "parallel", "gnu_parallel"],
 ];
 /// The cluster of the tests, which start its daemons themselves, as their own processes.
 pub const SLURM: &[Package] = &[

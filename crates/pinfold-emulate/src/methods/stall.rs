@@ -355,6 +355,7 @@ impl Emulation for Stalling<'_> {
         let mut notes: Vec<String> = self
             .cores
             .iter()
+            .filter(|(_, core)| core.speed != Some(Speed::FULL))
             .map(|(pu, core): (&PuId, &Core)| {
                 let (period, cost) = (in_us(core.period_ns), core.spent.describe());
                 let entry = match core.spent.cost.entry_ns {

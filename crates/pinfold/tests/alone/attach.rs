@@ -48,7 +48,11 @@ impl Platform {
 }
 
 fn start(sandbox: &Sandbox, vnode: &str) -> Child {
-    let text = format!("[[vnode]]\nname = {vnode:?}\ncores = 1\nspeed = \"50%\"\n");
+    start_platform(sandbox, &format!("[[vnode]]\nname = {vnode:?}\ncores = 1\nspeed = \"50%\"\n"))
+}
+
+/// Starts the vnodes of a platform file.
+pub fn start_platform(sandbox: &Sandbox, text: &str) -> Child {
     let file = sandbox.write("platform.toml", text);
     let state = sandbox.path("state");
     let words = ["--state-dir", &state, "emulate", "up", "--foreground", &file];

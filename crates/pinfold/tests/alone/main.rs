@@ -10,6 +10,7 @@ mod common;
 mod attach;
 mod claims;
 mod groups;
+mod launchers;
 mod leftovers;
 mod readme;
 mod signals;
