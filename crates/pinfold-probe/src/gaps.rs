@@ -11,6 +11,7 @@ pub mod attribute;
 mod cause;
 mod figures;
 mod names;
+mod queued;
 pub mod record;
 mod remedy;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cause::Cause;
 use self::names::Names;
+use self::queued::Delays;
 pub use self::remedy::{Place, Remedy};
 use crate::quotas::Quotas;
 use crate::traced_threads::{TracedThreads, WatchError};
@@ -222,6 +224,7 @@ pub struct GapWatch {
     dropped: u64,
     quotas: Quotas,
     names: Names,
+    delays: Delays,
     over_ns: u64,
     began_ns: u64,
 }
@@ -261,6 +264,7 @@ pub fn start(
     let mut quotas = Quotas::new(host);
     roles.keys().for_each(|tid| quotas.add(host, *tid));
     quotas.sample(host, clock.now_ns());
+    let delays = Delays::read(host, roles.keys().copied());
     Ok(GapWatch {
         tracer,
         subjects: watched,
@@ -270,6 +274,7 @@ pub fn start(
         dropped: 0,
         quotas,
         names: Names::new(host),
+        delays,
         over_ns,
         began_ns: clock.now_ns(),
     })
@@ -289,6 +294,7 @@ impl GapWatch {
     }
 
     fn keep(&mut self, host: &dyn Host, gaps: Vec<RawGap>) {
+        self.delays.compare(host, &gaps);
         for gap in gaps {
             self.quotas.add(host, gap.tid);
             self.names.learn(host, &gap);
@@ -319,16 +325,21 @@ impl GapWatch {
         }
         let owners = Owners { roles: self.roles, subjects: self.subjects };
         let (mut raw, dropped, over_ns) = (self.raw, self.dropped, self.over_ns);
-        let (mut quotas, mut names) = (self.quotas, self.names);
+        let (mut quotas, mut names, mut delays) = (self.quotas, self.names, self.delays);
         let (last, totals) = self.tracer.close(host)?;
+        delays.compare(host, &last);
         quotas.sample(host, clock.now_ns());
         names.machines = machines;
         for gap in last.into_iter().chain(totals.open.clone()) {
             names.learn(host, &gap);
             raw.push(gap);
         }
-        let context =
-            attribute::Context { names: &names, quotas: &quotas, began_ns: self.began_ns };
+        let context = attribute::Context {
+            names: &names,
+            quotas: &quotas,
+            queued: delays.queued(),
+            began_ns: self.began_ns,
+        };
         let gaps = attribute::gaps(&raw, &context, &|gap| ThreadName {
             subject: owners.subject(gap.owner),
             role: owners.role(gap.tid, gap.process, gap.owner),

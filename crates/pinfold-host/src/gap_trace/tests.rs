@@ -22,6 +22,37 @@ fn symbols_of(text: &str) -> KernelSymbols {
     KernelSymbols { names: text.lines().filter_map(KernelSymbols::line).collect() }
 }
 
+/// `struct gap` of the BPF program, of thread 42 on CPU 3 from 1,000 to 9,000 ns, without slices:
+/// its kind, `woken_ns` and `exit`.
+fn record(kind: u32, woken_ns: u64, exit: u64) -> Vec<u8> {
+    let mut bytes = vec![0; SLICES_AT];
+    for (at, long) in [(0, 1_000_u64), (8, 9_000), (16, woken_ns), (24, 1_000), (80, exit)] {
+        bytes[at..at + 8].copy_from_slice(&long.to_ne_bytes());
+    }
+    for (at, int) in [(32, 42_u32), (36, 3), (40, kind), (60, 41)] {
+        bytes[at..at + 4].copy_from_slice(&int.to_ne_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_record_of_an_exit_has_its_reason() {
+    let symbols = KernelSymbols::default();
+    let read = |record: &[u8]| parse(record, &VecDeque::new(), &symbols).unwrap();
+    // SVM 0x72, of the kernel; without a reason; KVM_EXIT_IO, of user space.
+    let cpuid = 0x72 | 2 << 32;
+    let gap = read(&record(3, cpuid + 1, 0));
+    assert_eq!((gap.kind, gap.kernel_exit, gap.exit), (GapKind::Exit, Some(cpuid), None));
+    assert_eq!((gap.tid, gap.process, gap.cpu, gap.woken_ns), (Tid(42), Tid(41), PuId(3), None));
+    assert_eq!(read(&record(3, 0, 0)).kernel_exit, None);
+    assert_eq!(read(&record(3, 0, 2 + 1)).exit.as_deref(), Some("IO"));
+    // The same places of other records have another meaning.
+    let waiting = read(&record(0, 5_000, 0));
+    assert_eq!((waiting.kernel_exit, waiting.woken_ns), (None, Some(5_000)));
+    let unseen = read(&record(2, 0, 700));
+    assert_eq!((unseen.exit, unseen.steal_ns), (None, 700));
+}
+
 fn traced(tid: Tid) -> TracedThread {
     TracedThread { tid, owner: 7, follows_processes: false }
 }

@@ -1,6 +1,6 @@
 //! Divides gaps among what was on their CPUs: a pure function of records, names and quotas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap};
 use pinfold_model::Tid;
@@ -13,6 +13,9 @@ use crate::quotas::Quotas;
 /// has another reason.
 const LONGEST_IDLE_EXIT_NS: u64 = 2_000_000;
 
+/// Between the slices of a CPU there is less than this (ns): a longer hole is one of the record.
+const HOLE_NS: u64 = 20_000;
+
 /// A thread that takes the CPU only to stop does so within this time (ns).
 const STOPS_WITHIN_NS: u64 = 100_000;
 
@@ -23,6 +26,8 @@ pub struct Context<'a> {
     pub(crate) names: &'a Names,
     /// When groups were stopped.
     pub(crate) quotas: &'a Quotas,
+    /// Gaps that were waits for a CPU by the kernel's own account: the thread, and their ends.
+    pub(crate) queued: &'a BTreeSet<(Tid, u64)>,
     /// Start of the observation.
     pub(crate) began_ns: u64,
 }
@@ -160,7 +165,27 @@ pub(super) fn parts(gap: &RawGap, context: &Context<'_>) -> Vec<Part> {
     if is_quota || idle_ns > LONGEST_IDLE_EXIT_NS {
         sums.retain(|cause, _| !is_idle_exit(cause));
     }
+    if context.queued.contains(&(gap.tid, gap.until_ns)) {
+        add(&mut sums, Cause::Queued, holes_ns(gap, counted_from));
+    }
     sort_parts(sums)
+}
+
+/// The time from then on of which no slice is, without the short times between slices.
+fn holes_ns(gap: &RawGap, from_ns: u64) -> u64 {
+    let mut slices: Vec<&GapSlice> = gap.slices.iter().collect();
+    slices.sort_by_key(|slice| slice.from_ns);
+    let mut holes_ns: u64 = 0;
+    let mut covered_until = from_ns;
+    let ends = slices.iter().map(|slice| (slice.from_ns, slice.until_ns));
+    for (begin, end) in ends.chain([(gap.until_ns, gap.until_ns)]) {
+        let hole_ns = begin.saturating_sub(covered_until);
+        if hole_ns >= HOLE_NS {
+            holes_ns = holes_ns.saturating_add(hole_ns);
+        }
+        covered_until = covered_until.max(end);
+    }
+    holes_ns
 }
 
 fn add(sums: &mut BTreeMap<Cause, u64>, cause: Cause, ns: u64) {

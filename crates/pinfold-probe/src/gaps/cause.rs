@@ -64,6 +64,9 @@ pub enum Cause {
         /// True for cgroup v1.
         is_v1: bool,
     },
+    /// It waited in the queue of a CPU by the kernel's own account, and what ran there was not
+    /// recorded.
+    Queued,
     /// Stopped by a signal, a debugger or a freezer.
     Stopped,
     /// In uninterruptible sleep, as for a page or a disk.
@@ -96,11 +99,12 @@ pub enum Cause {
 
 impl Cause {
     /// All words of [`Cause::word`].
-    pub const WORDS: [&str; 11] = [
+    pub const WORDS: [&str; 12] = [
         "irq",
         "softirq",
         "qemu",
         "thread",
+        "queued",
         "kworker",
         "idle-exit",
         "quota",
@@ -121,6 +125,7 @@ impl Cause {
             Cause::KernelWork { .. } => "kworker",
             Cause::IdleExit { .. } => "idle-exit",
             Cause::Quota { .. } => "quota",
+            Cause::Queued => "queued",
             Cause::Stopped => "stopped",
             Cause::Blocked { .. } => "blocked",
             Cause::Exit { .. } => "exit",
@@ -186,6 +191,7 @@ impl fmt::Display for Cause {
             }
             Cause::IdleExit { state: None } => f.write_str("late wake-up from idle"),
             Cause::Quota { group, .. } => write!(f, "quota of {}", escape::escape_text(group)),
+            Cause::Queued => f.write_str("waiting for a CPU, what ran is not recorded"),
             Cause::Stopped => f.write_str("stopped"),
             Cause::Blocked { waker: Some(waker) } => {
                 write!(f, "blocked in the kernel until {}", escape::escape_text(waker))

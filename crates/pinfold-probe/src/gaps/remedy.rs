@@ -78,6 +78,10 @@ impl Cause {
                 &Remedy::Nothing("that thread works for it: give both threads CPUs of their own"),
             ),
             Cause::Awaited { .. } => Remedy::Nothing("another process works for it"),
+            Cause::Queued => place.apply(
+                ISOLATE,
+                &Remedy::Nothing("what ran is not known; observe again with a shorter --seconds"),
+            ),
             Cause::Stopped => {
                 Remedy::Nothing("a signal, a debugger or a freezer stopped it on purpose")
             }

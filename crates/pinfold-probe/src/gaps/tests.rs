@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 
 use pinfold_host::cpu_groups::Throttling;
-use pinfold_host::{FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap, WakerTask};
+use pinfold_host::{
+    FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap, SnapshotHost, WakerTask, paths,
+};
 use pinfold_model::{PuId, Tid};
 
 use super::attribute::{Context, gaps, parts};
 use super::names::Names;
+use super::queued::Delays;
 use super::{Cause, Gap, GapReport, Part, Place, Remedy, Summary, ThreadName, record};
 use crate::quotas::{Phase, Quotas};
 
@@ -61,7 +64,12 @@ fn a_task_that_has_exited_has_the_group_in_which_it_ran() {
     names.groups.insert(77, "/batch");
     names.groups.insert(78, "/");
     names.cgroups.insert(Tid(20), Some("/moved-later".to_owned()));
-    let context = Context { names: &names, quotas: &Quotas::default(), began_ns: 0 };
+    let context = Context {
+        names: &names,
+        quotas: &Quotas::default(),
+        queued: &BTreeSet::new(),
+        began_ns: 0,
+    };
     for (cgroup_id, expected) in [
         (77, "hog (20, fifo:50, /batch)"),
         (78, "hog (20, fifo:50)"),
@@ -80,7 +88,7 @@ fn found(gap: &RawGap, quotas: &Quotas) -> Vec<(String, u64)> {
     names.machines.insert(Tid(30), "web".to_owned());
     names.interrupts.insert(9, "nvme0q1".to_owned());
     names.cgroups.insert(Tid(20), Some("/jobs".to_owned()));
-    let context = Context { names: &names, quotas, began_ns: 0 };
+    let context = Context { names: &names, quotas, queued: &BTreeSet::new(), began_ns: 0 };
     let all = parts(gap, &context);
     all.iter().map(|part| (part.cause.to_string(), part.ns / 1000)).collect()
 }
@@ -176,6 +184,37 @@ fn out_of_the_guest_a_vcpu_has_its_exit_or_the_thread_that_it_waited_for() {
     check(&exit, &[("waiting for own thread iothread (6) after exit MMIO", 900)]);
 }
 
+#[test]
+fn a_wait_that_the_kernel_counted_is_one_though_what_ran_is_not_recorded() {
+    let recorded = vec![slice(5000, 6000, task(20, "hog")), slice(6010, 7000, task(21, "late"))];
+    let wait = RawGap { woken_ns: None, ..gap(8000, recorded) };
+    let queued = BTreeSet::from([(Tid(7), 8 * MS)]);
+    let quotas = Quotas::default();
+    let context =
+        Context { names: &Names::default(), quotas: &quotas, queued: &queued, began_ns: 0 };
+    let found = |gap: &RawGap| parts(gap, &context)[0].clone();
+    assert_eq!(found(&wait), Part { cause: Cause::Queued, ns: 6 * MS });
+    // A CPU that was idle has another reason.
+    let idle = RawGap { slices: vec![slice(0, 8000, Occupant::Idle(None))], ..wait.clone() };
+    assert_eq!(parts(&idle, &context), []);
+    let other = RawGap { tid: Tid(8), ..wait };
+    assert_eq!(found(&other).ns, MS, "nothing is known of its hole");
+}
+
+#[test]
+fn the_kernel_s_account_must_have_grown_by_the_waits() {
+    let path = paths::task_schedstat(Tid(7), Tid(7));
+    let host = SnapshotHost::from_files([(path.as_str(), "100 5000000 1\n")]);
+    let mut delays = Delays::read(&host, [Tid(7)].into_iter());
+    let host = SnapshotHost::from_files([(path.as_str(), "200 13000000 2\n")]);
+    let asleep = RawGap { kind: GapKind::Stopped, ..gap(90_000, Vec::new()) };
+    delays.compare(&host, &[gap(8_100, Vec::new()), asleep]);
+    assert_eq!(delays.queued().iter().collect::<Vec<_>>(), [&(Tid(7), 8_100_000)]);
+    // It has not grown since.
+    delays.compare(&host, &[gap(9_000, Vec::new()), RawGap { tid: Tid(8), ..gap(1, Vec::new()) }]);
+    assert_eq!(delays.queued().len(), 1);
+}
+
 fn phase(from_ms: u64, until_ms: u64, throttled_ms: u64) -> Phase {
     let throttled = Throttling { periods: 1, ns: throttled_ms * MS };
     Phase { from_ns: from_ms * MS, until_ns: until_ms * MS, throttled }
@@ -208,7 +247,12 @@ fn burst(until_us: u64) -> RawGap {
 
 #[test]
 fn a_burst_that_went_on_is_one_gap() {
-    let context = Context { names: &Names::default(), quotas: &Quotas::default(), began_ns: 0 };
+    let context = Context {
+        names: &Names::default(),
+        quotas: &Quotas::default(),
+        queued: &BTreeSet::new(),
+        began_ns: 0,
+    };
     let raw = [burst(300), burst(900), burst(500), RawGap { tid: Tid(8), ..burst(400) }];
     let all = gaps(&raw, &context, &|_| ThreadName::default());
     let lengths: Vec<_> = all.iter().map(|gap| (gap.tid, gap.length_ns / 1000)).collect();
@@ -277,6 +321,7 @@ fn number(cause: &Cause) -> i32 {
         Cause::Exit { .. } => 10,
         Cause::Unseen => 11,
         Cause::Steal => 12,
+        Cause::Queued => 13,
     }
 }
 
@@ -298,9 +343,10 @@ fn one_of_each() -> Vec<Cause> {
         Cause::Exit { reason: None, is_kernel: true },
         Cause::Unseen,
         Cause::Steal,
+        Cause::Queued,
     ];
     let numbers: BTreeSet<i32> = all.iter().map(number).collect();
-    assert!(numbers.into_iter().eq(0..13), "one of each");
+    assert!(numbers.into_iter().eq(0..14), "one of each");
     all
 }
 
@@ -339,7 +385,8 @@ fn each_cause_has_a_command_or_nothing_helps() {
         "nothing",
         apply,
     ];
-    assert_eq!(remedies(&MACHINE), [&expected[..], &NOTHING].concat());
+    let isolate = format!("{apply} --isolate host");
+    assert_eq!(remedies(&MACHINE), [&expected[..], &NOTHING, &[&isolate]].concat());
     let expected = [
         "echo 0,2-3 | tee /proc/irq/9/smp_affinity_list",
         "boot: nohz_full=1 rcu_nocbs=1",
@@ -353,7 +400,7 @@ fn each_cause_has_a_command_or_nothing_helps() {
         "nothing",
         "nothing",
     ];
-    assert_eq!(remedies(&PROCESS), [&expected[..], &NOTHING].concat());
+    assert_eq!(remedies(&PROCESS), [&expected[..], &NOTHING, &["nothing"]].concat());
 }
 
 fn of_timer(function: &str) -> Remedy {
