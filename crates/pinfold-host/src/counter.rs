@@ -156,6 +156,15 @@ impl Counter {
         Ok(Self { counter, tid, follows })
     }
 
+    /// The same for a process and all that it starts, without the side of a guest.
+    ///
+    /// # Errors
+    /// [`CounterError`].
+    pub fn open_with_children(tid: Tid, event: CounterEvent) -> Result<Self, CounterError> {
+        let (kind, config) = event.numbers();
+        Ok(Self { counter: TaskCounter::new(tid, kind, config, INHERIT)?, tid, follows: true })
+    }
+
     /// True if threads that this one creates are counted too.
     pub fn follows_clone_events(&self) -> bool {
         self.follows

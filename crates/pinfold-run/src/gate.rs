@@ -21,7 +21,7 @@ use crate::descendants::{Descendants, OnLeft};
 use crate::emulate::exec::forward_signals;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
-use crate::noise::{Counters, Noise};
+use crate::noise::{Counters, Detail, Noise, Observer};
 use crate::rt_watchdog::{RtWatchdog, Supervision};
 use crate::start_lock::StartLock;
 use crate::start_memory::StartMemory;
@@ -44,13 +44,22 @@ pub struct Ended {
     pub noise: Result<Noise, Failure>,
 }
 
+/// How a command is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// What to do with what it leaves in the background.
+    pub on_left: OnLeft,
+    /// How much of its noise is observed.
+    pub detail: Detail,
+}
+
 /// Runs a command under a plan until it ends. `starting` is held since the
 /// claims of the plan were read.
 pub fn run(
     Session { state, program }: Session<'_>,
     plan: &Plan,
     words: &[String],
-    on_left: OnLeft,
+    RunOptions { on_left, detail }: RunOptions,
     starting: StartLock,
 ) -> Result<Ended, Failure> {
     let host = host::live()?;
@@ -74,11 +83,15 @@ pub fn run(
     drop(starting);
     apply_session::report(&applied);
     let descendants = Descendants::read(&host, command.pid(), group)?;
-    let (cpus, before) = (plan.pus(), Counters::read(&host, &plan.pus()));
+    let cpus = plan.pus();
+    let observer =
+        (detail == Detail::Gaps).then(|| Observer::start(command.task(), &cpus)).transpose();
+    let before = Counters::read(&host, &cpus);
     let ended = gate.release_command(&mut command).and_then(|()| {
         let status = wait(&host, &descendants, &mut command, guard.as_mut())?;
         let after = Counters::read(&host, &cpus);
-        Ok(Ended { status, noise: before.and_then(|before| Ok(after?.since(&before))) })
+        let noise = before.and_then(|before| Ok(after?.since(&before).with(observer?)));
+        Ok(Ended { status, noise })
     });
     if ended.is_err() {
         drop(command);

@@ -1,5 +1,5 @@
-//! How quiet CPUs were while a command ran: interrupts on them, and switches from the command to
-//! other tasks.
+//! How quiet CPUs were while a command ran: interrupts on them, switches from the command to other
+//! tasks, and with an [`Observer`] its gaps by cause, its migrations and the frequency.
 //!
 //! ```text
 //! /proc/interrupts            CPU0       CPU1
@@ -8,6 +8,8 @@
 //! ```
 //! <https://docs.kernel.org/filesystems/proc.html>
 
+mod observer;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -15,6 +17,8 @@ use pinfold_host::{Clock as _, Host, SystemClock, paths, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, PuId};
 
+use self::observer::Observed;
+pub(crate) use self::observer::Observer;
 use crate::Failure;
 
 /// The interrupt of the kernel's own tick, which stays on CPUs that run a task.
@@ -63,6 +67,7 @@ impl Counters {
             interrupts,
             switches: self.switches.saturating_sub(before.switches),
             lasted_ns: self.at_ns.saturating_sub(before.at_ns),
+            observed: Observed::default(),
         }
     }
 }
@@ -74,18 +79,46 @@ pub struct Noise {
     interrupts: BTreeMap<String, u64>,
     switches: u64,
     lasted_ns: u64,
+    observed: Observed,
+}
+
+/// How much is observed while a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The kernel's counters before and after.
+    Counters,
+    /// Gaps, migrations and frequencies too.
+    Gaps,
 }
 
 impl Noise {
+    /// With what was observed meanwhile.
+    pub(crate) fn with(mut self, observer: Option<Observer>) -> Self {
+        self.observed = observer.map(Observer::stop).unwrap_or_default();
+        self
+    }
+
     /// Why the CPUs were not quiet.
     #[must_use]
     pub fn why_not_quiet(&self) -> Option<String> {
         let others: u64 = self.others().map(|(_, count)| *count).sum();
+        let mut reasons = Vec::new();
         if self.switches > self.most(MOST_SWITCHES) {
-            return Some(format!("other tasks took the CPU {}", count_noun(self.switches, "time")));
+            reasons.push(format!("other tasks took the CPU {}", count_noun(self.switches, "time")));
         }
-        (others > self.most(MOST_INTERRUPTS))
-            .then(|| format!("{others} interrupts other than the local timer"))
+        if others > self.most(MOST_INTERRUPTS) {
+            reasons.push(format!("{others} interrupts other than the local timer"));
+        }
+        let cpus = u64::try_from(self.cpus.len()).unwrap_or(u64::MAX);
+        let cpu_ns = self.lasted_ns.saturating_mul(cpus);
+        reasons.extend(self.observed.reasons(cpu_ns, self.most(MOST_SWITCHES)));
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Why gaps were not observed, if the kernel refused that.
+    #[must_use]
+    pub fn why_no_gaps(&self) -> Option<&str> {
+        self.observed.no_gaps.as_deref()
     }
 
     /// The bound for the whole time on all CPUs, at least that of one second: a short run is not
@@ -115,7 +148,8 @@ impl fmt::Display for Noise {
         if !named.is_empty() {
             write!(f, " ({})", named.join(", "))?;
         }
-        write!(f, "; other tasks took the CPU {}", count_noun(self.switches, "time"))
+        write!(f, "; other tasks took the CPU {}", count_noun(self.switches, "time"))?;
+        write!(f, "{}", self.observed)
     }
 }
 

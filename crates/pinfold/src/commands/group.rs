@@ -4,6 +4,8 @@ use pinfold_model::command::quote;
 use pinfold_model::{Plan, Speed, Topology, VnodeKind, VnodeRequest};
 use pinfold_run::claims::Claims;
 use pinfold_run::emulate::exec;
+use pinfold_run::gate::RunOptions;
+use pinfold_run::noise::Detail;
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::vcpus::Vcpus;
 use pinfold_run::{
@@ -77,9 +79,8 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     })?;
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
-    exit_with_status(
-        gate::run(session, &plan, &arguments.command, on_left(arguments), starting)?.status,
-    )
+    let options = RunOptions { on_left: on_left(arguments), detail: Detail::Counters };
+    exit_with_status(gate::run(session, &plan, &arguments.command, options, starting)?.status)
 }
 
 /// What happens to processes that the command leaves in the background.

@@ -6,8 +6,9 @@ use pinfold_model::command::split_words;
 use pinfold_model::{Finding, IsolationScope, Plan, Request, Speed, Topology, VnodeRequest};
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::exec;
+use pinfold_run::gate::RunOptions;
 use pinfold_run::jobs::{self, Job};
-use pinfold_run::noise::Counters;
+use pinfold_run::noise::{Counters, Detail};
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::{
     Exit, Failure, HelperProgram, OnLeft, Session, ended_placements, gate, host, inputs, profile,
@@ -38,7 +39,8 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
     let session = Session { state: &folder, program: &program };
     let (status, noise) = match jobs.as_slice() {
         [only] => {
-            let ended = gate::run(session, &plan, &only.command, OnLeft::Release, starting)?;
+            let options = RunOptions { on_left: OnLeft::Release, detail: Detail::Gaps };
+            let ended = gate::run(session, &plan, &only.command, options, starting)?;
             (ended.status, ended.noise?)
         }
         several => {
@@ -50,6 +52,9 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
         }
     };
     print_message(&format!("quiet: {noise}"));
+    if let Some(why) = noise.why_no_gaps() {
+        print_message(&Finding::note("quiet", why).to_string());
+    }
     if let Some(why) = noise.why_not_quiet() {
         let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
         print_message(

@@ -171,6 +171,29 @@ fn several_processes_and_a_group_are_told_apart() {
     assert!(missing.stderr_text().contains("no such cgroup"), "{}", missing.stderr_text());
 }
 
+/// On each CPU a loop runs, so the command shares its own with one.
+#[test]
+fn quiet_names_what_disturbed_its_command() {
+    if !is_root() {
+        return skip("gaps need BPF, and this is not root");
+    }
+    let host = LiveHost::new().expect("this host");
+    let cpus = host.affinity(Tid(0)).expect("a mask");
+    let _loops: Vec<Spinner> = cpus.iter().map(|cpu| Spinner::new(&cpu.to_string())).collect();
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let command = "k=0; while [ $k -lt 1000000 ]; do k=$((k+1)); done; exit 7";
+    let words = [&words[..], &["--profile", "none", "--", "sh", "-c", command]].concat();
+    let text = pinfold(words).expect_code(7);
+    if text.contains("gaps cannot be observed") {
+        return skip(text);
+    }
+    assert!(text.contains(" by sh"), "{text}");
+    assert!(text.contains("the CPUs were not quiet: "), "{text}");
+    assert!(text.contains("gaps took"), "{text}");
+}
+
 /// In a group below one with a small quota.
 fn quota(host: &LiveHost, victim: &Spinner, file: &str) {
     let Ok(Some(mount)) = mountinfo::controller(host, "cpu") else {

@@ -1,0 +1,337 @@
+//! Observes a command while it runs: the gaps of its tasks, its migrations, and the frequency of
+//! its CPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use pinfold_host::{
+    Clock as _, Counter, CounterEvent, Host as _, HostMut as _, LiveHost, SystemClock, paths,
+    process,
+};
+use pinfold_model::text::count_noun;
+use pinfold_model::{CpuSet, Role, TaskId, escape};
+use pinfold_probe::gaps::{self, Cause, Gap, GapReport, GapWatch, Subject};
+
+use crate::Failure;
+
+/// Shorter gaps are not counted (ns): each tick of the kernel is one.
+const OVER_NS: u64 = 100_000;
+/// Number of causes that are named.
+const NAMED: usize = 3;
+/// Interval of reading frequencies (ns).
+const FREQUENCY_NS: u64 = 1_000_000_000;
+/// A CPU is quiet if less than this part (1/n) of the time is in gaps, and if its frequency changes
+/// by less than this part.
+const MOST_TIME: u64 = 100;
+const MOST_CHANGE: u64 = 10;
+
+/// What was observed; `None` where this host or this user cannot observe it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Observed {
+    pub(super) gaps: Option<GapNoise>,
+    pub(super) migrations: Option<u64>,
+    /// The lowest and the highest frequency (kHz).
+    pub(super) khz: Option<(u64, u64)>,
+    /// Why gaps are not observed, if the kernel refuses.
+    pub(super) no_gaps: Option<String>,
+}
+
+/// An observation in progress.
+pub(crate) struct Observer {
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Observed>,
+    migrations: Option<Counter>,
+}
+
+impl Observer {
+    /// Starts to observe a command and all that it starts, which run on these CPUs.
+    ///
+    /// # Errors
+    /// [`Failure`] if the host cannot be read.
+    pub(crate) fn start(command: TaskId, cpus: &CpuSet) -> Result<Self, Failure> {
+        let host = LiveHost::new()?;
+        // Without the right there is no count.
+        let migrations = Counter::open_with_children(command.tid, CounterEvent::MIGRATIONS).ok();
+        let ends = Arc::new(AtomicBool::new(false));
+        let (ended, cpus) = (Arc::clone(&ends), cpus.clone());
+        let (starting, started) = mpsc::channel::<()>();
+        let thread = thread::spawn(move || observe(&host, command, &cpus, &ended, starting));
+        // Until the other end is closed.
+        for () in started {}
+        Ok(Self { ends, thread, migrations })
+    }
+
+    /// Ends it.
+    pub(super) fn stop(self) -> Observed {
+        self.ends.store(true, Ordering::Relaxed);
+        let observed = self.thread.join().unwrap_or_default();
+        let migrations = self.migrations.and_then(|counter| counter.read().ok());
+        Observed { migrations: migrations.map(|reading| reading.value), ..observed }
+    }
+}
+
+fn observe(
+    host: &LiveHost,
+    command: TaskId,
+    cpus: &CpuSet,
+    ends: &AtomicBool,
+    starting: mpsc::Sender<()>,
+) -> Observed {
+    let own = process::own_tid();
+    let elsewhere = host.affinity(own).map(|mask| mask.difference(cpus)).unwrap_or_default();
+    if !elsewhere.is_empty() && host.set_affinity(own, &elsewhere).is_err() {
+        // It then disturbs the command itself, which the result shows.
+    }
+    let mut observed = Observed::default();
+    let subject = Subject::of_threads(vec![(command, Role::Task)]);
+    let mut watch = None;
+    if process::is_root() {
+        match gaps::start(host, &SystemClock, &[subject], OVER_NS) {
+            Ok(started) => watch = Some(started),
+            Err(error) => observed.no_gaps = Some(error.to_string()),
+        }
+    }
+    drop(starting);
+    let mut next_ns = SystemClock.now_ns().saturating_add(FREQUENCY_NS);
+    while !ends.load(Ordering::Relaxed) {
+        SystemClock.sleep_ns(GapWatch::POLL_NS);
+        if let Some(watch) = &mut watch {
+            watch.poll(host, &SystemClock);
+        }
+        if SystemClock.now_ns() >= next_ns {
+            next_ns = next_ns.saturating_add(FREQUENCY_NS);
+            observed.add_frequencies(host, cpus);
+        }
+    }
+    if let Some(watch) = watch {
+        match watch.stop(host, &SystemClock, BTreeMap::new()) {
+            Ok(report) => observed.gaps = Some(GapNoise::from_report(&report)),
+            Err(error) => observed.no_gaps = Some(error.to_string()),
+        }
+    }
+    observed
+}
+
+impl Observed {
+    /// CPUs without a driver have no file.
+    fn add_frequencies(&mut self, host: &LiveHost, cpus: &CpuSet) {
+        for cpu in cpus.iter() {
+            let text = host.read_text(&paths::cpufreq_file(cpu, "scaling_cur_freq"));
+            let Some(khz) = text.ok().and_then(|text| text.trim().parse().ok()) else { continue };
+            let (low, high) = self.khz.unwrap_or((khz, khz));
+            self.khz = Some((khz.min(low), khz.max(high)));
+        }
+    }
+
+    /// Why the CPUs were not quiet; `cpu_ns` is the time of all of them, `most_moves` the bound of
+    /// migrations.
+    pub(super) fn reasons(&self, cpu_ns: u64, most_moves: u64) -> Vec<String> {
+        let mut reasons = Vec::new();
+        if let Some(gaps) = self.gaps.as_ref().filter(|gaps| gaps.sum_ns > cpu_ns / MOST_TIME) {
+            let share = gaps.sum_ns as f64 * 100.0 / cpu_ns.max(1) as f64;
+            let most = gaps.causes.first().map_or("", |cause| cause.name.as_str());
+            reasons.push(format!("gaps took {share:.1} % of the time, most by {most}"));
+        }
+        if let Some(moves) = self.migrations.filter(|moves| *moves > most_moves) {
+            reasons.push(count_noun(moves, "migration"));
+        }
+        if let Some((low, high)) = self.khz
+            && high.saturating_sub(low) > low / MOST_CHANGE
+        {
+            reasons.push(format!("a frequency of {} MHz", range(low, high)));
+        }
+        reasons
+    }
+}
+
+/// `2400`, `2400 to 3100` (MHz).
+fn range(low_khz: u64, high_khz: u64) -> String {
+    let (low, high) = (low_khz / 1000, high_khz / 1000);
+    if low == high { low.to_string() } else { format!("{low} to {high}") }
+}
+
+impl fmt::Display for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(gaps) = &self.gaps {
+            write!(f, "; {gaps}")?;
+        }
+        if let Some(moves) = self.migrations {
+            write!(f, "; {}", count_noun(moves, "migration"))?;
+        }
+        match self.khz {
+            Some((low, high)) => write!(f, "; {} MHz", range(low, high)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Gaps of a command that it did not cause itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GapNoise {
+    count: usize,
+    sum_ns: u64,
+    longest_ns: u64,
+    /// The one with the most time first.
+    causes: Vec<CauseSum>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CauseSum {
+    name: String,
+    count: usize,
+    ns: u64,
+}
+
+impl GapNoise {
+    pub(super) fn from_report(report: &GapReport) -> Self {
+        let own: BTreeSet<u32> = report.summary.threads.iter().map(|thread| thread.tid).collect();
+        let mut noise = Self::default();
+        for gap in report.gaps.iter().filter(|gap| own_ns(gap, &own) * 2 < gap.length_ns) {
+            noise.count += 1;
+            noise.sum_ns = noise.sum_ns.saturating_add(gap.length_ns);
+            noise.longest_ns = noise.longest_ns.max(gap.length_ns);
+            let name = name(gap);
+            match noise.causes.iter_mut().find(|cause| cause.name == name) {
+                Some(cause) => {
+                    cause.count += 1;
+                    cause.ns = cause.ns.saturating_add(gap.length_ns);
+                }
+                None => noise.causes.push(CauseSum { name, count: 1, ns: gap.length_ns }),
+            }
+        }
+        noise.causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+        noise
+    }
+}
+
+/// The time of a gap that the command caused itself: its tasks ran, or it waited for something.
+fn own_ns(gap: &Gap, own: &BTreeSet<u32>) -> u64 {
+    let parts = gap.parts.iter().filter(|part| match &part.cause {
+        Cause::Thread { tid, is_own, .. } => *is_own || own.contains(tid),
+        Cause::Blocked { .. } | Cause::Awaited { .. } | Cause::Stopped => true,
+        Cause::Interrupt { .. }
+        | Cause::Processor { .. }
+        | Cause::Softirq { .. }
+        | Cause::KernelWork { .. }
+        | Cause::IdleExit { .. }
+        | Cause::Quota { .. }
+        | Cause::Queued
+        | Cause::Exit { .. }
+        | Cause::Unseen
+        | Cause::Steal => false,
+    });
+    parts.fold(0, |sum, part| sum.saturating_add(part.ns))
+}
+
+/// Tasks by their name only: a compiler has many processes.
+fn name(gap: &Gap) -> String {
+    match gap.cause() {
+        Some(Cause::Thread { name, .. }) => escape::escape_text(name).into_owned(),
+        Some(cause) => cause.to_string(),
+        None if gap.parts.is_empty() => "an unknown cause".to_owned(),
+        None => "several causes".to_owned(),
+    }
+}
+
+impl fmt::Display for GapNoise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+        write!(f, "{} of at least {}", count_noun(self.count, "gap"), ms(OVER_NS))?;
+        if self.count == 0 {
+            return Ok(());
+        }
+        write!(f, ", {} together, longest {}: ", ms(self.sum_ns), ms(self.longest_ns))?;
+        let causes = self.causes.iter().take(NAMED);
+        let causes: Vec<String> =
+            causes.map(|cause| format!("{} by {}", cause.count, cause.name)).collect();
+        f.write_str(&causes.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_probe::gaps::{Part, Summary, ThreadGaps};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn thread(tid: u32) -> ThreadGaps {
+        ThreadGaps {
+            subject: String::new(),
+            tid,
+            role: "task".to_owned(),
+            has_ended: false,
+            shorter: 0,
+            shorter_ns: 0,
+            histogram: Vec::new(),
+        }
+    }
+
+    fn gap(length_ms: u64, parts: &[(Cause, u64)]) -> Gap {
+        let parts = parts.iter().map(|(cause, ms)| Part { cause: cause.clone(), ns: ms * MS });
+        Gap {
+            subject: String::new(),
+            tid: 7,
+            role: "task".to_owned(),
+            at_ns: 0,
+            length_ns: length_ms * MS,
+            cpu: 1,
+            moves: 0,
+            is_open: false,
+            is_at_least: false,
+            parts: parts.collect(),
+        }
+    }
+
+    fn task(tid: u32, is_own: bool) -> Cause {
+        let (name, policy) = (format!("job{}", tid / 10), "other".to_owned());
+        Cause::Thread { name, tid, policy, cgroup: None, machine: None, is_own }
+    }
+
+    fn observed() -> Observed {
+        let irq = Cause::Interrupt { number: 24, device: "virtio1".to_owned() };
+        let report = GapReport {
+            summary: Summary { threads: vec![thread(7), thread(8)], ..Summary::default() },
+            gaps: vec![
+                gap(4, &[(task(90, false), 4)]),
+                gap(3, &[(task(91, false), 2), (task(8, false), 1)]),
+                gap(1, &[(irq, 1)]),
+                gap(2, &[]),
+                // Its own work.
+                gap(9, &[(task(8, false), 8)]),
+                gap(9, &[(task(60, true), 9)]),
+                gap(9, &[(Cause::Blocked { waker: None }, 9)]),
+            ],
+        };
+        let gaps = Some(GapNoise::from_report(&report));
+        Observed { gaps, migrations: Some(1), khz: Some((2_400_000, 3_100_000)), no_gaps: None }
+    }
+
+    #[test]
+    fn gaps_that_the_command_did_not_cause_are_counted_by_cause() {
+        let all = "; 5 gaps of at least 0.1 ms, 10.0 ms together, longest 4.0 ms: 2 by job9, 1 by an \
+                   unknown cause, 1 by interrupt 24 (virtio1); 1 migration; 2400 to 3100 MHz";
+        assert_eq!(observed().to_string(), all.replacen("5 gaps", "4 gaps", 1));
+        let none = GapNoise::from_report(&GapReport::default()).to_string();
+        assert_eq!(none, "0 gaps of at least 0.1 ms");
+        assert_eq!(Observed::default().to_string(), "");
+    }
+
+    #[test]
+    fn much_time_in_gaps_many_migrations_and_other_frequencies_are_not_quiet() {
+        let expected = [
+            "gaps took 10.0 % of the time, most by job9",
+            "1 migration",
+            "a frequency of 2400 to 3100 MHz",
+        ];
+        assert_eq!(observed().reasons(100 * MS, 0), expected);
+        assert_eq!(observed().reasons(1_000 * MS, 1), expected[2..]);
+        let steady = Observed { khz: Some((3_000_000, 3_100_000)), ..observed() };
+        assert_eq!(steady.reasons(1_000 * MS, 1), [""; 0]);
+    }
+}
