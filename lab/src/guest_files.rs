@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use pinfold_host::{files, process};
 use pinfold_model::Isa;
 use pinfold_probe::cross_compile;
-use pinfold_vm::guest::{Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, flavour_of};
+use pinfold_vm::guest::{
+    Cpio, DEMO_MODULES, GuestKernel, emulator_of, fetch_kernel, fetch_root_of_suite, flavour_of,
+};
 
 use crate::error::LabError;
 use crate::isa::{IDLE_ROM, LEAVING_ROM, idle_rom, leaving_rom};
-use crate::origin::{ProgramSource, find_here};
+use crate::origin::{ProgramSource, find_here, program_of_root};
 use crate::systemd;
 
 /// `pinload` as init.
@@ -49,6 +51,9 @@ const LIBVIRT_DRIVER: &str =
 const IO_HELPER: &str = "/usr/lib/libvirt/libvirt_iohelper";
 /// Its models of processors, without which the driver does not start.
 const CPU_MODELS: &str = "/usr/share/libvirt/cpu_map";
+
+/// Folder of rtla with its own libraries.
+pub(crate) const RTLA: &str = "/lab/rtla";
 
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";
@@ -203,6 +208,34 @@ impl GuestFiles {
         for name in files::list(CPU_MODELS)? {
             let path = format!("{CPU_MODELS}/{name}");
             cargo.files.insert(path.clone(), files::read(&path)?);
+        }
+        Ok(cargo)
+    }
+
+    /// The same files, with `runqslower` of libbpf-tools.
+    ///
+    /// # Errors
+    /// As [`GuestFiles::load`].
+    pub(crate) fn with_runqslower(&self) -> Result<Self, LabError> {
+        let mut cargo = self.clone();
+        cargo.program("/usr/bin/runqslower", &find_here("runqslower", "libbpf-tools")?)?;
+        Ok(cargo)
+    }
+
+    /// The same files, with `rtla` of Debian 13 and its libraries in [`RTLA`]: that of Debian 12 has
+    /// no analysis of its own.
+    ///
+    /// # Errors
+    /// As [`GuestFiles::load`].
+    pub(crate) fn with_rtla(&self) -> Result<Self, LabError> {
+        let mut cargo = self.clone();
+        let root = fetch_root_of_suite(&files::cache_dir()?, "trixie", &["rtla"])?;
+        let program = format!("{root}/usr/bin/rtla");
+        let mut paths = program_of_root(&root, &program)?;
+        paths.push(program);
+        for path in paths {
+            let name = path.rsplit('/').next().unwrap_or(&path);
+            cargo.files.insert(format!("{RTLA}/{name}"), files::read(&path)?);
         }
         Ok(cargo)
     }

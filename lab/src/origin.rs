@@ -154,6 +154,25 @@ pub(crate) fn find_here(program: &str, package: &str) -> Result<String, LabError
     })
 }
 
+/// A program of a root folder of this machine's instruction set, and its libraries: their paths on
+/// this machine, the loader first.
+pub(crate) fn program_of_root(root: &str, program: &str) -> Result<Vec<String>, LabError> {
+    let libraries = format!("{root}/usr/lib/x86_64-linux-gnu");
+    let loader = format!("{libraries}/ld-linux-x86-64.so.2");
+    let words = ["--library-path", &libraries, "--list", program];
+    let output = process::capture(&loader, words, LOADER_NS)?;
+    if !output.status.success() {
+        return Err(LabError::Command {
+            command: format!("{loader} {}", words.join(" ")),
+            how: process::describe(output.status),
+            output: output.stderr_text(),
+        });
+    }
+    let list = list_values(&output.stdout_text());
+    let others = list.into_iter().filter(|path| !path.contains("/ld-linux"));
+    Ok([loader].into_iter().chain(others).collect())
+}
+
 /// Paths in the loader's list; `linux-vdso` of the kernel has none, and the loader itself may have
 /// its path on this machine after the one in the guest.
 fn list_values(text: &str) -> Vec<String> {

@@ -7,6 +7,7 @@
 mod benchmarks;
 mod exits;
 mod frequency;
+mod gaps;
 mod gov;
 mod hotplug;
 mod interleaved;
@@ -137,6 +138,10 @@ pub enum Case {
     Exits,
     /// Every command of `pinload`, and an offline CPU.
     Benchmarks,
+    /// Gaps next to `runqslower`.
+    Waits,
+    /// Gaps next to rtla's analysis of timerlat.
+    Timerlat,
     /// A study of near and far memory, and of neighbours on both nodes.
     FarMemory,
     /// A study on a host booted with isolated CPUs, at a fixed frequency.
@@ -167,7 +172,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 39] = [
+    pub const ALL: [Case; 41] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -197,6 +202,8 @@ impl Case {
         Case::PageTables,
         Case::Exits,
         Case::Benchmarks,
+        Case::Waits,
+        Case::Timerlat,
         Case::FarMemory,
         Case::Isolated,
         Case::Overhead,
@@ -231,6 +238,8 @@ impl Case {
             Case::PageTables => "page tables, nested KVM on two nodes".to_owned(),
             Case::Exits => "exits, counted".to_owned(),
             Case::Benchmarks => "benchmarks".to_owned(),
+            Case::Waits => "gaps, next to runqslower".to_owned(),
+            Case::Timerlat => "gaps, next to rtla".to_owned(),
             Case::FarMemory => "study: far memory, neighbours".to_owned(),
             Case::Isolated => "study: isolcpus, kept frequency".to_owned(),
             Case::Overhead => "study: guests of a real KVM, exits".to_owned(),
@@ -264,6 +273,8 @@ impl Case {
             (Case::PowerCuts | Case::Package | Case::Domains | Case::Numad, _) => {
                 *flavour == LONGEST
             }
+            // Only these builds have the tracer.
+            (Case::Timerlat, _) => flavour.package.contains("-rt-"),
             (_, None) => true,
             (
                 Case::Host(Cgroups::V2Plain | Cgroups::V2Used)
@@ -355,6 +366,8 @@ impl Case {
             Case::PageTables => lab.run_case(&SVM_NUMA, self.name(), page_tables::placed_and_left),
             Case::Exits => lab.run_case(&ONE_SVM, self.name(), exits::count_exits),
             Case::Benchmarks => lab.run_case(&TWO, self.name(), benchmarks::all),
+            Case::Waits => lab.with(self.name(), GuestFiles::with_runqslower, Lab::waits),
+            Case::Timerlat => lab.with(self.name(), GuestFiles::with_rtla, Lab::timerlat),
             Case::FarMemory => lab.run_case(&ROOMY_NUMA, self.name(), study::far_memory),
             Case::Isolated => lab.run_case(&ISOLATED, self.name(), study::check_isolation),
             Case::Overhead => lab.with(self.name(), GuestFiles::with_guests, |lab, name| {
@@ -571,6 +584,14 @@ impl Lab {
             };
             return vec![(name, release, verdict)];
         }
+    }
+
+    fn waits(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&STEADY, name, gaps::next_to_runqslower)
+    }
+
+    fn timerlat(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&STEADY, name, gaps::next_to_rtla)
     }
 
     /// Each boot except the first recovers from a cut, and each except the last is cut.

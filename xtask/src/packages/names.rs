@@ -94,6 +94,7 @@ pub const DIST: &[Package] = &[
 /// For a host under test: a shell with its tools, and the tool that kills at a system call.
 pub const LAB: &[Package] = &[
     ["busybox-static", "busybox", "busybox", "busybox-static"],
+    ["libbpf-tools", "libbpf-tools", "libbpf-tools", ""],
     ["strace", "strace", "strace", "strace"],
 ];
 /// For fuzzing: the engine is C++.

@@ -23,7 +23,7 @@ pub use cpio::Cpio;
 pub use flavour::Flavour;
 pub use initramfs::build as build_initramfs;
 pub use kernel::{GuestKernel, KernelLimits, fetch as fetch_kernel};
-pub use root::fetch as fetch_root;
+pub use root::{fetch as fetch_root, fetch_of_suite as fetch_root_of_suite};
 
 use pinfold_host::{HostError, process};
 use pinfold_model::Isa;

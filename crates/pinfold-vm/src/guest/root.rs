@@ -27,12 +27,29 @@ const MERGED: [(&str, &str); 3] = [("bin", "usr/bin"), ("lib", "usr/lib"), ("sbi
 /// [`GuestError`] if apt does not know them, the download fails, or a hash differs from the signed
 /// one.
 pub fn fetch(cache: &str, isa: Isa, packages: &[&str]) -> Result<String, GuestError> {
-    let flavour = Flavour { package: "programs", ..flavour_of(isa) };
+    fetch_from(cache, &Flavour { package: "programs", ..flavour_of(isa) }, packages)
+}
+
+/// The same of this machine's instruction set from a suite of Debian: programs that are newer than
+/// this machine, with their own C library.
+///
+/// # Errors
+/// As [`fetch`].
+pub fn fetch_of_suite(
+    cache: &str,
+    suite: &'static str,
+    packages: &[&str],
+) -> Result<String, GuestError> {
+    let flavour = Flavour { package: "programs", suite: Some(suite), isa: None };
+    fetch_from(cache, &flavour, packages)
+}
+
+fn fetch_from(cache: &str, flavour: &Flavour, packages: &[&str]) -> Result<String, GuestError> {
     let home = format!("{cache}/roots/{flavour}");
     let kept = format!("{home}.sha256");
     files::make_dirs(&format!("{cache}/roots"))?;
     let _alone = lock_cache(cache)?;
-    let apt = Apt::open(cache, &flavour)?;
+    let apt = Apt::open(cache, flavour)?;
     let updated = apt.update();
     let files = apt.closure(packages).map_err(|why| {
         let message = updated.err().map_or(why.clone(), |first| format!("{why}: {first}"));
