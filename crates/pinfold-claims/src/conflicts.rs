@@ -130,8 +130,9 @@ impl Claims {
     /// The same, from the claims of each CPU.
     pub(crate) fn used_twice_by(&self, by_cpu: &ByCpu) -> Vec<Conflict<'_>> {
         let mut found: BTreeMap<(usize, usize), CpuSet> = BTreeMap::new();
+        let bound = self.with_bound_threads();
         for (cpus, claims) in by_cpu.groups() {
-            for (pair, twice) in self.contradictions(claims, &cpus) {
+            for (pair, twice) in bound.contradictions(claims, &cpus) {
                 found.entry(pair).or_default().add(&twice);
             }
         }
@@ -146,6 +147,16 @@ impl Claims {
             conflicts[place].cpus.add(&cpus);
         }
         conflicts
+    }
+
+    /// The claims with the CPUs on which threads run although others keep them all.
+    fn with_bound_threads(&self) -> Self {
+        let kept = KeptCpus::from_claims(self.known.iter());
+        let mut bound = self.clone();
+        for claim in &mut bound.known {
+            claim.bound = kept.bound_of(claim, &CpuSet::new());
+        }
+        bound
     }
 
     /// Pairs of claims of some CPUs that contradict each other: as many as name each claim with all
@@ -281,11 +292,10 @@ impl Claims {
         let others = self.without_names(&names);
         let mut own = OwnCpus::from_plan(plan);
         let exclusive = own.isolated.union(&own.dedicated);
-        let kept = others.iter().filter(|claim| claim.active && claim.exclusivity.is_exclusive());
-        let kept = kept.map(|claim| &claim.cpus).collect::<CpuSet>();
+        let kept = KeptCpus::from_claims(others.iter().copied());
         // A vCPU that floats only over CPUs that others keep is bound to them.
         for (_, thread) in plan.threads() {
-            if is_floating(&thread.role, &thread.pus) && thread.pus.is_subset(&kept) {
+            if is_floating(&thread.role, &thread.pus) && thread.pus.is_subset(&kept.all) {
                 own.shared.add(&thread.pus);
                 own.bound.add(&thread.pus.difference(&exclusive));
             }
@@ -294,7 +304,7 @@ impl Claims {
         let mut twice: Vec<(&Claim, CpuSet)> = Vec::new();
         let mut places: HashMap<OwnerKey<'_>, usize> = HashMap::new();
         for claim in others {
-            let bound = claim.bound.intersection(&own.dedicated);
+            let bound = kept.bound_of(claim, &exclusive).intersection(&own.dedicated);
             let cpus = match claim.exclusivity {
                 Exclusivity::Preferred => continue,
                 Exclusivity::Exclusive => claim.cpus.intersection(&used),
@@ -323,6 +333,41 @@ impl Claims {
         }
         twice.retain(|(_, cpus)| !cpus.is_empty());
         twice
+    }
+}
+
+/// The CPUs that active owners keep.
+struct KeptCpus<'c> {
+    all: CpuSet,
+    by_owner: HashMap<OwnerKey<'c>, CpuSet>,
+}
+
+impl<'c> KeptCpus<'c> {
+    fn from_claims(claims: impl Iterator<Item = &'c Claim>) -> Self {
+        let mut kept = Self { all: CpuSet::new(), by_owner: HashMap::new() };
+        for claim in claims.filter(|claim| claim.active && claim.exclusivity.is_exclusive()) {
+            kept.all.add(&claim.cpus);
+            kept.by_owner.entry(owner_key(&claim.owner)).or_default().add(&claim.cpus);
+        }
+        kept
+    }
+
+    /// The CPUs on which the threads of a claim run although others keep them: those of a machine
+    /// that has no other CPU, with these that are kept too.
+    fn bound_of(&self, claim: &Claim, more: &CpuSet) -> CpuSet {
+        if claim.exclusivity != Exclusivity::Shared
+            || claim.owner.kind.sort != OwnerCategory::Machine
+            || claim.bound == claim.cpus
+        {
+            return claim.bound.clone();
+        }
+        let own = self.by_owner.get(&owner_key(&claim.owner));
+        let others = own.map_or_else(|| self.all.clone(), |own| self.all.difference(own));
+        if claim.cpus.is_subset(&others.union(more)) {
+            claim.cpus.clone()
+        } else {
+            claim.bound.clone()
+        }
     }
 }
 

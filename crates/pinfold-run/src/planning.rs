@@ -7,6 +7,8 @@ use pinfold_model::{
 };
 use pinfold_plan::PlanError;
 
+/// Maximum number of plans that are compared because each uses CPUs of others.
+const MAX_ATTEMPTS: usize = 4;
 /// Maximum number of owners that the finding about avoided CPUs names.
 const MOST_OWNERS: usize = 3;
 
@@ -143,6 +145,11 @@ pub fn fill(
     plan_by(claims, pinfold_plan::fill, strategy, topology, request)
 }
 
+/// The CPUs that a plan uses although an owner that runs, or the plan, should have them alone.
+fn cpus_used_twice(claims: &Claims, plan: &Plan) -> CpuSet {
+    claims.shared_cpus("", plan).iter().map(|shared| &shared.cpus).collect()
+}
+
 /// Calls a planning function around the claims.
 fn plan_by(
     claims: &Claims,
@@ -153,11 +160,29 @@ fn plan_by(
 ) -> Result<Plan, PlanError> {
     let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let load = load(claims, &names);
-    let mut planned = plan_around(claims, topology, &names, |avoided| {
-        let avoid = request.avoid.union(avoided);
-        let around = Request { avoid, load: load.clone(), ..request.clone() };
-        plan(strategy.unwrap_or("auto"), topology, &around)
-    })?;
+    let plan_without = |cpus: &CpuSet| {
+        plan_around(claims, topology, &names, |avoided| {
+            let avoid = request.avoid.union(avoided).union(cpus);
+            let around = Request { avoid, load: load.clone(), ..request.clone() };
+            plan(strategy.unwrap_or("auto"), topology, &around)
+        })
+    };
+    let mut planned = plan_without(&CpuSet::new())?;
+    let mut twice = cpus_used_twice(claims, &planned);
+    // CPUs that others share may be used, but not alone.
+    let mut avoided = CpuSet::new();
+    for _ in 0..MAX_ATTEMPTS {
+        if twice.is_empty() {
+            break;
+        }
+        avoided.add(&twice);
+        let Ok(other) = plan_without(&avoided) else { break };
+        let still = cpus_used_twice(claims, &other);
+        avoided.add(&still);
+        if still.len() < twice.len() {
+            (planned, twice) = (other, still);
+        }
+    }
     let work = planned.threads().filter(|(_, thread)| thread.role.runs_work());
     let work = work.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
     let avoided = request.avoid.union(&pinfold_plan::kept_free(topology, request));

@@ -70,7 +70,8 @@ fn each_owner_is_named_with_all_cpus_on_which_another_contradicts_it() {
             claims.push(Claim { bound, ..claim });
         }
         let mut expected: BTreeMap<String, CpuSet> = BTreeMap::new();
-        let all = claims.all();
+        let bound = claims.with_bound_threads();
+        let all = bound.all();
         for (place, first) in all.iter().enumerate() {
             for second in &all[place + 1..] {
                 let shared = [first, second].iter().all(|one| !one.exclusivity.is_exclusive());
@@ -93,4 +94,21 @@ fn each_owner_is_named_with_all_cpus_on_which_another_contradicts_it() {
         assert_eq!(named, expected, "{case}: {claims:#?}");
     }
     assert!(found > 2000, "{found}");
+}
+
+#[test]
+fn a_thread_of_a_machine_that_has_only_cpus_of_others_is_in_conflict_with_them() {
+    let source = Source::default();
+    let owner = |name: &str| Owner::new(&placements::PLACEMENT, name);
+    let cpus = |list: &str| CpuSet::parse_list(list).unwrap();
+    let mut claims = Claims::default();
+    claims.add(&owner("a"), cpus("16-17"), Exclusivity::Dedicated, &source);
+    claims.add(&owner("b"), cpus("16-18"), Exclusivity::Shared, &source);
+    assert!(claims.used_twice().is_empty(), "it may run on 18");
+    claims.add(&owner("b"), cpus("18"), Exclusivity::Dedicated, &source);
+    assert!(claims.used_twice().is_empty(), "18 is its own");
+    claims.add(&owner("c"), cpus("16-17"), Exclusivity::Shared, &source);
+    let twice = claims.used_twice();
+    let [Conflict { cpus: shared, .. }] = twice.as_slice() else { panic!("{twice:?}") };
+    assert_eq!(*shared, cpus("16-17"));
 }
