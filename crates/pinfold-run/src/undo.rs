@@ -411,6 +411,8 @@ fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(),
         return Ok(());
     };
     let name = escape::name(&journal.record().header.vm_name).into_owned();
+    let had_ended = crate::ended_placements::is_for_next_start(journal.record())
+        && !process::task_alive(host, journal.record().header.vm)?;
     let of_this_boot = journal.record().is_of_this_boot(host);
     let restarted = !of_this_boot?;
     let report = apply_session::undo(host, journal)?;
@@ -426,5 +428,11 @@ fn revert(host: &LiveHost, id: &str, journal: Option<Journal<'_>>) -> Result<(),
     } else {
         format!("{id} ({name}): {counts}")
     });
+    if had_ended {
+        say(&format!(
+            "note: {name}: the definition is as before; if the domain was started again with the \
+             pins, it keeps them until it ends"
+        ));
+    }
     Ok(())
 }

@@ -237,8 +237,9 @@ fn exited(one: &ActivePlacement) -> String {
     let undo = Command::new("undo").arg(&one.id);
     if one.is_in_definition {
         format!(
-            "\n{what} has exited; the definition of the domain still has the pins of this plan \
-             (--config), for its next start; `{undo}` removes them"
+            "\nthe process of this placement has exited; the definition of the domain still has the \
+             pins of this plan (--config), with which it starts; `{undo}` removes them from the \
+             definition, and a domain that was started again keeps them until it ends"
         )
     } else {
         format!("\n{what} has exited; `{undo}` reverts the placement")
