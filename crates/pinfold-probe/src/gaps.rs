@@ -337,7 +337,7 @@ impl GapWatch {
         let context = attribute::Context {
             names: &names,
             quotas: &quotas,
-            queued: delays.queued(),
+            queued: delays.waits(),
             began_ns: self.began_ns,
         };
         let gaps = attribute::gaps(&raw, &context, &|gap| ThreadName {

@@ -43,7 +43,7 @@ impl Delays {
     }
 
     /// The threads and the ends of the gaps that were waits.
-    pub fn queued(&self) -> &BTreeSet<(Tid, u64)> {
+    pub fn waits(&self) -> &BTreeSet<(Tid, u64)> {
         &self.queued
     }
 }

@@ -209,10 +209,10 @@ fn the_kernel_s_account_must_have_grown_by_the_waits() {
     let host = SnapshotHost::from_files([(path.as_str(), "200 13000000 2\n")]);
     let asleep = RawGap { kind: GapKind::Stopped, ..gap(90_000, Vec::new()) };
     delays.compare(&host, &[gap(8_100, Vec::new()), asleep]);
-    assert_eq!(delays.queued().iter().collect::<Vec<_>>(), [&(Tid(7), 8_100_000)]);
+    assert_eq!(delays.waits().iter().collect::<Vec<_>>(), [&(Tid(7), 8_100_000)]);
     // It has not grown since.
     delays.compare(&host, &[gap(9_000, Vec::new()), RawGap { tid: Tid(8), ..gap(1, Vec::new()) }]);
-    assert_eq!(delays.queued().len(), 1);
+    assert_eq!(delays.waits().len(), 1);
 }
 
 fn phase(from_ms: u64, until_ms: u64, throttled_ms: u64) -> Phase {

@@ -237,9 +237,12 @@ fn name(gap: &Gap) -> String {
     }
 }
 
+fn ms(ns: u64) -> String {
+    format!("{:.1} ms", ns as f64 / 1e6)
+}
+
 impl fmt::Display for GapNoise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
         write!(f, "{} of at least {}", count_noun(self.count, "gap"), ms(OVER_NS))?;
         if self.count == 0 {
             return Ok(());
@@ -293,7 +296,7 @@ mod tests {
         Cause::Thread { name, tid, policy, cgroup: None, machine: None, is_own }
     }
 
-    fn observed() -> Observed {
+    fn disturbance() -> Observed {
         let irq = Cause::Interrupt { number: 24, device: "virtio1".to_owned() };
         let report = GapReport {
             summary: Summary { threads: vec![thread(7), thread(8)], ..Summary::default() },
@@ -316,7 +319,7 @@ mod tests {
     fn gaps_that_the_command_did_not_cause_are_counted_by_cause() {
         let all = "; 5 gaps of at least 0.1 ms, 10.0 ms together, longest 4.0 ms: 2 by job9, 1 by an \
                    unknown cause, 1 by interrupt 24 (virtio1); 1 migration; 2400 to 3100 MHz";
-        assert_eq!(observed().to_string(), all.replacen("5 gaps", "4 gaps", 1));
+        assert_eq!(disturbance().to_string(), all.replacen("5 gaps", "4 gaps", 1));
         let none = GapNoise::from_report(&GapReport::default()).to_string();
         assert_eq!(none, "0 gaps of at least 0.1 ms");
         assert_eq!(Observed::default().to_string(), "");
@@ -329,9 +332,9 @@ mod tests {
             "1 migration",
             "a frequency of 2400 to 3100 MHz",
         ];
-        assert_eq!(observed().reasons(100 * MS, 0), expected);
-        assert_eq!(observed().reasons(1_000 * MS, 1), expected[2..]);
-        let steady = Observed { khz: Some((3_000_000, 3_100_000)), ..observed() };
+        assert_eq!(disturbance().reasons(100 * MS, 0), expected);
+        assert_eq!(disturbance().reasons(1_000 * MS, 1), expected[2..]);
+        let steady = Observed { khz: Some((3_000_000, 3_100_000)), ..disturbance() };
         assert_eq!(steady.reasons(1_000 * MS, 1), [""; 0]);
     }
 }
