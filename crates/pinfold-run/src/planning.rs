@@ -150,8 +150,8 @@ fn cpus_used_twice(claims: &Claims, plan: &Plan) -> CpuSet {
     claims.shared_cpus("", plan).iter().map(|shared| &shared.cpus).collect()
 }
 
-/// Calls a planning function around the claims.
-fn plan_by(
+/// Calls a planning function around the exclusive claims.
+fn plan_outside(
     claims: &Claims,
     plan: PlanFunction,
     strategy: Option<&str>,
@@ -160,14 +160,22 @@ fn plan_by(
 ) -> Result<Plan, PlanError> {
     let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let load = load(claims, &names);
-    let plan_without = |cpus: &CpuSet| {
-        plan_around(claims, topology, &names, |avoided| {
-            let avoid = request.avoid.union(avoided).union(cpus);
-            let around = Request { avoid, load: load.clone(), ..request.clone() };
-            plan(strategy.unwrap_or("auto"), topology, &around)
-        })
-    };
-    let mut planned = plan_without(&CpuSet::new())?;
+    plan_around(claims, topology, &names, |avoided| {
+        let avoid = request.avoid.union(avoided);
+        let around = Request { avoid, load: load.clone(), ..request.clone() };
+        plan(strategy.unwrap_or("auto"), topology, &around)
+    })
+}
+
+/// Calls a planning function around the claims.
+fn plan_by(
+    claims: &Claims,
+    plan: PlanFunction,
+    strategy: Option<&str>,
+    topology: &Topology,
+    request: &Request,
+) -> Result<Plan, PlanError> {
+    let mut planned = plan_outside(claims, plan, strategy, topology, request)?;
     let mut twice = cpus_used_twice(claims, &planned);
     // CPUs that others share may be used, but not alone.
     let mut avoided = CpuSet::new();
@@ -176,7 +184,10 @@ fn plan_by(
             break;
         }
         avoided.add(&twice);
-        let Ok(other) = plan_without(&avoided) else { break };
+        let avoid = request.avoid.union(&avoided);
+        let request = Request { avoid, ..request.clone() };
+        let other = plan_outside(claims, plan, strategy, topology, &request);
+        let Ok(other) = other else { break };
         let still = cpus_used_twice(claims, &other);
         avoided.add(&still);
         if still.len() < twice.len() {

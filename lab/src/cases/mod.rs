@@ -550,17 +550,17 @@ impl Lab {
     }
 
     fn interleaved(&self, name: String, manager: Manager) -> Vec<(String, String, Verdict)> {
-        let run = |lab: &Lab, shape: &Shape, name: String| {
-            lab.run_case(shape, name, |guest| interleaved::keep_order(guest, lab.extent, manager))
+        let more: fn(&GuestFiles) -> Result<GuestFiles, LabError> = match manager {
+            Manager::Systemd => GuestFiles::with_systemd,
+            Manager::Libvirt => GuestFiles::with_libvirt,
         };
-        match manager {
-            Manager::Systemd => {
-                self.with(name, GuestFiles::with_systemd, |lab, name| run(lab, &TURNS_EIGHT, name))
-            }
-            Manager::Libvirt => self.with(name, GuestFiles::with_libvirt, |lab, name| {
-                run(lab, &TURNS_ROOMY_NUMA, name)
-            }),
-        }
+        let shape = match manager {
+            Manager::Systemd => &TURNS_EIGHT,
+            Manager::Libvirt => &TURNS_ROOMY_NUMA,
+        };
+        self.with(name, more, |lab, name| {
+            lab.run_case(shape, name, |guest| interleaved::keep_order(guest, lab.extent, manager))
+        })
     }
 
     /// The longest plan, in as many boots as necessary while each makes progress.
