@@ -12,6 +12,7 @@
 
 mod attach;
 mod csv;
+mod disk;
 mod locate;
 mod speeds;
 
@@ -48,6 +49,9 @@ pub const VNODE: &[&str] = &[
     "calibrate",
     "attach",
     "profile",
+    "disk",
+    "iops",
+    "disk-path",
 ];
 /// Names are used in directory names, which are limited to 255 bytes.
 const LONGEST_NAME: usize = 64;
@@ -154,6 +158,7 @@ fn vnode(table: Value, usual: Option<Method>) -> Result<PlatformVnode, Fault> {
         calibrate: calibrate(&mut keys, method)?,
         attach: attach(&mut keys)?,
         profile: profile_file(&mut keys, at, method)?,
+        disk: disk::limit(&mut keys)?,
     })
 }
 

@@ -80,6 +80,18 @@ pub enum SpeedError {
         /// The requested node.
         node: NodeId,
     },
+    /// The disk of a folder cannot be limited.
+    #[error("vnode {vnode}: cannot limit the disk of {path}: {why}")]
+    Disk {
+        /// Name of the vnode.
+        vnode: String,
+        /// The folder.
+        path: String,
+        /// The reason.
+        why: String,
+        /// A hint for the user.
+        hint: String,
+    },
     /// The vnode does not exist.
     #[error("there is no vnode {name:?}; the vnodes are {known}")]
     NoVnode {
@@ -124,6 +136,7 @@ impl SpeedError {
         match self {
             SpeedError::Unavailable { hint, .. }
             | SpeedError::OutOfReach { hint, .. }
+            | SpeedError::Disk { hint, .. }
             | SpeedError::Unattached { hint, .. } => Some(hint.clone()),
             SpeedError::Period { .. } => {
                 Some("omit the period to use the default of the method".to_owned())

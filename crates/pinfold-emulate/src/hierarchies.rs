@@ -42,6 +42,9 @@ pub struct Hierarchies {
     pub(crate) cpu: Option<MountedHierarchy>,
     pub(crate) freezer: Option<MountedHierarchy>,
     pub(crate) perf: Option<MountedHierarchy>,
+    /// `io` of version 2, `blkio` of version 1.
+    pub(crate) io: Option<MountedHierarchy>,
+    pub(crate) memory: Option<MountedHierarchy>,
 }
 
 impl Hierarchies {
@@ -52,13 +55,18 @@ impl Hierarchies {
     pub fn find(host: &dyn Host) -> Result<Self, HostError> {
         let path = paths::own_mountinfo();
         let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
-        let listed = |name| Ok(mountinfo::controller(host, name)?.and_then(|at| place(&at)));
+        let listed = |name| -> Result<_, HostError> {
+            Ok(mountinfo::controller(host, name)?.and_then(|at| place(&at)))
+        };
         // These two are not in `cgroup.controllers`, because version 2 always has them.
         let always = |name| {
             let found = mountinfo::v1_mount(&mounts, name).or_else(|| mountinfo::v2_mount(&mounts));
             found.and_then(|at| place(&at))
         };
+        let blkio = listed("blkio")?;
         Ok(Self {
+            io: blkio.map_or_else(|| listed("io"), |place| Ok(Some(place)))?,
+            memory: listed("memory")?,
             cpuset: listed("cpuset")?,
             cpu: listed("cpu")?,
             freezer: always("freezer"),

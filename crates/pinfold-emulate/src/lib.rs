@@ -47,4 +47,4 @@ pub use methods::{Facts, METHODS, MethodInfo, best, cautions, describe_effects, 
 pub use node::{Node, ProfileRow};
 pub use record::{Load, record};
 pub use stored_costs::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};
-pub use vnode_cgroup::{GROUP_PREFIX, Part, VnodeCgroup};
+pub use vnode_cgroup::{GROUP_PREFIX, Part, VnodeCgroup, limited_disk};

@@ -187,8 +187,13 @@ mod tests {
 
     #[test]
     fn without_bpf_the_next_best_is_taken_and_a_load_is_never() {
-        let hierarchies =
-            Hierarchies { cpuset: place(), cpu: place(), freezer: place(), perf: place() };
+        let hierarchies = Hierarchies {
+            cpuset: place(),
+            cpu: place(),
+            freezer: place(),
+            perf: place(),
+            ..Hierarchies::default()
+        };
         let facts = Facts { is_root: true, hierarchies, ..Facts::default() };
         assert_eq!(best(&facts), Some(Method::Stall));
         let facts = Facts { no_stall: Some("no BPF".to_owned()), ..facts };

@@ -1,6 +1,6 @@
 //! A virtual node: its cores with their speeds, and its method.
 
-use pinfold_model::{Attach, CpuSet, Method, NodeId, PuId, Speed, Variant};
+use pinfold_model::{Attach, CpuSet, DiskLimit, Method, NodeId, PuId, Speed, Variant};
 
 use crate::methods;
 
@@ -40,6 +40,8 @@ pub struct Node {
     /// For [`Method::Gov`] and [`Method::Freq`]: whether the real speed at each advertised
     /// frequency is measured at the start.
     pub calibrate: bool,
+    /// The limit of its disk.
+    pub disk: Option<DiskLimit>,
 }
 
 impl Node {
@@ -56,6 +58,7 @@ impl Node {
             attach: None,
             load: Vec::new(),
             calibrate: false,
+            disk: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod affinity_lock;
 mod attach;
+mod disk;
 mod per_core;
 mod runtime_toggle;
 
@@ -15,6 +16,8 @@ use crate::hierarchies::{Hierarchies, MountedHierarchy};
 use crate::node::Node;
 use crate::{SpeedError, cleanup, methods};
 
+pub(crate) use disk::caution as disk_caution;
+pub use disk::limited_disk;
 pub use per_core::Part;
 
 /// Prefix of the names of vnodes' groups.
@@ -31,6 +34,8 @@ pub struct VnodeCgroup {
     pub freezer: Option<String>,
     /// Directory in the `perf_event` hierarchy.
     pub perf: Option<String>,
+    /// Directory of Pinfold's own in the hierarchy of io (blkio), if its disk is limited.
+    pub io: Option<String>,
     /// Child groups among which its threads are distributed; empty for most methods.
     pub parts: Vec<Part>,
     /// True if the groups already existed and belong to another program; the one in cpuset may be
@@ -45,7 +50,7 @@ pub struct VnodeCgroup {
 impl VnodeCgroup {
     /// The directories without duplicates.
     pub fn directories(&self) -> Vec<String> {
-        let all = [&self.cpuset, &self.cpu, &self.freezer, &self.perf];
+        let all = [&self.cpuset, &self.cpu, &self.freezer, &self.perf, &self.io];
         let once: BTreeSet<&String> = all.into_iter().flatten().collect();
         once.into_iter().cloned().collect()
     }
@@ -60,11 +65,13 @@ impl VnodeCgroup {
     /// parts, processes join the first one.
     fn entry_groups(&self) -> Vec<String> {
         if let Some(entry) = &self.entry {
-            return self.cpuset.iter().chain([entry]).cloned().collect();
+            return self.cpuset.iter().chain(&self.io).chain([entry]).cloned().collect();
         }
         let Some(part) = self.parts.first() else { return self.directories() };
-        let of_part: BTreeSet<&String> =
-            [Some(&part.cpu), part.cpuset.as_ref()].into_iter().flatten().collect();
+        let of_part: BTreeSet<&String> = [Some(&part.cpu), part.cpuset.as_ref(), self.io_outside()]
+            .into_iter()
+            .flatten()
+            .collect();
         of_part.into_iter().cloned().collect()
     }
 
@@ -83,10 +90,14 @@ impl VnodeCgroup {
         if let (Some(memory), None) = (node.memory_node, &hierarchies.cpuset) {
             return Err(SpeedError::Unbound { vnode: node.name.clone(), node: memory });
         }
+        if node.disk.is_some() {
+            limited_disk(host, hierarchies, node)?;
+        }
         let (cgroup, mut steps) = match &node.attach {
             Some(Attach::Group(path)) => {
                 let mut cgroup = attach::group(host, hierarchies, node, path)?;
                 let mut steps = cgroup.hold(host, hierarchies, node)?;
+                steps.extend(cgroup.limit_disk(host, hierarchies, node)?);
                 steps.extend(cgroup.count_missed(host, hierarchies, node)?);
                 (cgroup, steps)
             }
@@ -123,7 +134,7 @@ impl VnodeCgroup {
             ),
             (Some(Attach::Group(path)), Some(group)) => (
                 cleanup::pids(host, group)?,
-                self.cpuset.iter().cloned().collect(),
+                self.cpuset.iter().chain(&self.io).cloned().collect(),
                 format!("group {path} becomes vnode {}", node.name),
             ),
             (Some(Attach::Group(_) | Attach::Named { .. }) | None, _) => return Ok(Vec::new()),
@@ -159,6 +170,12 @@ impl VnodeCgroup {
                     }
                     Some(_) => cgroup.cpuset.clone_from(&self.cpuset),
                     None => {}
+                }
+                match &hierarchies.io {
+                    Some(place) if place.unified => {
+                        steps.extend(cgroup.limit_disk(host, hierarchies, node)?);
+                    }
+                    Some(_) | None => cgroup.io.clone_from(&self.io),
                 }
                 cgroup
             }
@@ -244,10 +261,12 @@ impl VnodeCgroup {
         let cpu = made(&hierarchies.cpu, "cpu", needs.cpu)?;
         let freezer = made(&hierarchies.freezer, "freezer", needs.freezer)?;
         let perf = made(&hierarchies.perf, "perf_event", needs.perf)?;
-        let mut cgroup = Self { cpuset, cpu, freezer, perf, ..cgroup };
-        let mut first = enabling(host, hierarchies, needs.cpu)?;
+        let io = made(&hierarchies.io, "io", node.disk.is_some())?;
+        let mut cgroup = Self { cpuset, cpu, freezer, perf, io, ..cgroup };
+        let mut first = enabling(host, hierarchies, needs.cpu, node.disk.is_some())?;
         first.append(&mut steps);
         first.extend(cgroup.confining(host, hierarchies, node)?);
+        first.extend(cgroup.limit_disk(host, hierarchies, node)?);
         first.extend(cgroup.divide(host, hierarchies, node)?);
         Ok((cgroup, first))
     }
@@ -307,11 +326,20 @@ fn enabling(
     host: &dyn Host,
     hierarchies: &Hierarchies,
     with_cpu: bool,
+    with_disk: bool,
 ) -> Result<Vec<Step>, HostError> {
     let mut steps = Vec::new();
-    let cpu = hierarchies.cpu.as_ref().filter(|_| with_cpu);
-    for (place, name) in [(hierarchies.cpuset.as_ref(), "cpuset"), (cpu, "cpu")] {
-        let Some(place) = place.filter(|place| place.unified) else { continue };
+    // The kernel attributes what it writes back to the group that memory counts it for.
+    let places = [
+        (&hierarchies.cpuset, "cpuset", true),
+        (&hierarchies.cpu, "cpu", with_cpu),
+        (&hierarchies.io, "io", with_disk),
+        (&hierarchies.memory, "memory", with_disk),
+    ];
+    for (place, name, is_wanted) in places {
+        let Some(place) = place.as_ref().filter(|place| is_wanted && place.unified) else {
+            continue;
+        };
         let path = paths::cgroup_subtree_control(&place.root);
         let original = host.read(&path)?;
         let held = String::from_utf8_lossy(&original);

@@ -172,6 +172,29 @@ pub fn rename(from: &str, to: &str) -> Result<(), HostError> {
     rustix::fs::rename(from, to).map_err(|errno| HostError::file("rename", from, errno))
 }
 
+/// The absolute path of an existing file or directory, without links.
+///
+/// # Errors
+/// [`HostError::File`] if it does not exist or cannot be reached.
+pub fn canonical(path: &str) -> Result<String, HostError> {
+    std::fs::canonicalize(path)
+        .map(|found| found.to_string_lossy().into_owned())
+        .map_err(|source| HostError::file("find", path, source))
+}
+
+/// Creates a file in a directory that has no name and ends with its descriptor.
+///
+/// # Errors
+/// [`HostError::File`] if it cannot be created.
+pub fn create_unnamed(directory: &str) -> Result<OwnedFd, HostError> {
+    let path = format!("{directory}/.pinfold-{}", std::process::id());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path.as_str(), flags, Mode::from_raw_mode(0o600))
+        .map_err(|errno| HostError::file("create", &path, errno))?;
+    remove(&path)?;
+    Ok(file)
+}
+
 /// Waits until all written data of all programs is on the disks.
 pub fn sync_disks() {
     rustix::fs::sync();

@@ -22,10 +22,10 @@ mod machine;
 use pinfold_model::{Lifetime, NodeId, PuId, Tid};
 
 pub use machine::{
-    CHANGEABLE, captured_answers, captured_claims, cpuidle_file, debug_sched, devices, interrupts,
-    iommu_group_devices, iommu_groups, irq_actions, kernel_symbols, load_average, module_parameter,
-    mounts, numa_node_of_device, own_cpuset, own_fd, own_fdinfo, own_time_offsets, pci_driver,
-    sched_ext_ops, sched_ext_state, swaps, uptime,
+    CHANGEABLE, captured_answers, captured_claims, cpuidle_file, debug_sched, devices, discarded,
+    interrupts, iommu_group_devices, iommu_groups, irq_actions, kernel_symbols, load_average,
+    module_parameter, mounts, numa_node_of_device, open_file, own_cpuset, own_fd, own_fdinfo,
+    own_time_offsets, pci_driver, sched_ext_ops, sched_ext_state, swaps, uptime, zeros,
 };
 
 // CPUs: https://docs.kernel.org/admin-guide/cputopology.html and
@@ -374,6 +374,15 @@ paths! {
     cgroup_events(group: &str) = cgroup_file(group, "cgroup.events");
     /// Bandwidth statistics of a group: periods and throttled time; in v2 also its CPU time.
     cpu_stat(group: &str) = cgroup_file(group, "cpu.stat");
+    /// v2: limits of a group for each disk, `254:0 rbps=1000000 wbps=max riops=max wiops=max`.
+    io_max(group: &str) = cgroup_file(group, "io.max");
+    /// v1: a limit of a group for each disk, such as `read_bps_device` with `254:0 1000000`,
+    /// <https://docs.kernel.org/admin-guide/cgroup-v1/blkio-controller.html>.
+    blkio_throttle(group: &str, name: &str) = cgroup_file(group, &format!("blkio.throttle.{name}"));
+    /// A file or directory of sysfs, by its path there.
+    sysfs(path: &str) = "/sys/{path}";
+    /// Link to the directory of a block device, by `major:minor`.
+    block_device(number: &str) = "/sys/dev/block/{number}";
     /// v1: CPU time of a group in nanoseconds, if its hierarchy also has `cpuacct`.
     cpuacct_usage(group: &str) = cgroup_file(group, "cpuacct.usage");
 }

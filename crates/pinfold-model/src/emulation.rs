@@ -304,6 +304,35 @@ pub struct ProfileReference {
     pub own: Option<String>,
 }
 
+/// The limit of a disk for a vnode, for reading and for writing separately.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskLimit {
+    /// Bytes per second; `None` if they are not limited.
+    pub bytes: Option<u64>,
+    /// Operations per second; `None` if they are not limited.
+    pub operations: Option<u32>,
+    /// A folder on the disk; `.` is the working directory.
+    pub path: String,
+}
+
+/// `50 MB/s`, `500 operations/s`, or both.
+impl fmt::Display for DiskLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.map(|bytes| {
+            let (unit, name) = match bytes {
+                1_000_000_000.. => (1_000_000_000.0, "GB"),
+                1_000_000.. => (1_000_000.0, "MB"),
+                1_000.. => (1_000.0, "kB"),
+                0.. => (1.0, "B"),
+            };
+            format!("{} {name}/s", bytes as f64 / unit)
+        });
+        let operations = self.operations.map(|operations| format!("{operations} operations/s"));
+        let both: Vec<String> = bytes.into_iter().chain(operations).collect();
+        f.write_str(&both.join(" and "))
+    }
+}
+
 /// One virtual node of a platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformVnode {
@@ -330,6 +359,8 @@ pub struct PlatformVnode {
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].
     pub profile: Option<String>,
+    /// The limit of its disk.
+    pub disk: Option<DiskLimit>,
 }
 
 /// A host divided into virtual nodes.
@@ -368,6 +399,8 @@ pub struct EmulatedVnode {
     pub attach: Option<Attach>,
     /// File of a speed profile, or of a recorded load for [`Method::Inject`].
     pub profile: Option<String>,
+    /// The limit of its disk.
+    pub disk: Option<DiskLimit>,
 }
 
 impl EmulatedVnode {
@@ -465,6 +498,18 @@ mod tests {
         check(1_500, "1.5 kHz");
         check(10, "10 Hz");
         assert_eq!(SpeedRequest::Share(Speed::FULL).to_string(), "100%");
+    }
+
+    fn text(bytes: Option<u64>, operations: Option<u32>) -> String {
+        DiskLimit { bytes, operations, path: ".".to_owned() }.to_string()
+    }
+
+    #[test]
+    fn disk_limits_as_text() {
+        assert_eq!(text(Some(50_000_000), None), "50 MB/s");
+        assert_eq!(text(Some(1 << 20), Some(1)), "1.048576 MB/s and 1 operations/s");
+        assert_eq!(text(Some(4096), None), "4.096 kB/s");
+        assert_eq!(text(None, Some(500)), "500 operations/s");
     }
 
     fn check(hertz: u64, text: &str) {

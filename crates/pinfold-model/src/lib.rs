@@ -42,8 +42,9 @@ mod vendor;
 pub use command::Command;
 pub use cpuset::{CpuSet, CpuSetError, MAX_PUS, MAX_WORDS, set_operations};
 pub use emulation::{
-    Attach, AttachKind, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform, PlatformVnode,
-    ProfileReference, RecordedLoad, SpeedChange, SpeedProfile, SpeedRequest, Variant,
+    Attach, AttachKind, DiskLimit, EmulatedVnode, EmulationPlan, LoadRow, Method, Platform,
+    PlatformVnode, ProfileReference, RecordedLoad, SpeedChange, SpeedProfile, SpeedRequest,
+    Variant,
 };
 pub use figure::{Family, Figure, GAP_FLOOR_NS, Statistic, SystemNoise};
 pub use finding::{Finding, Severity};

@@ -21,6 +21,7 @@
 pub mod attach;
 mod attachments;
 pub mod capability;
+mod disk_limit;
 pub mod exec;
 pub mod helpers;
 pub mod ipc;

@@ -10,6 +10,7 @@ use pinfold_model::{CpuSet, Tid};
 use super::machine::bandwidth::CpuV1;
 use super::machine::cgroup::{CgroupVersion, Cpuset, Group, Hierarchy, Rules, parent};
 use super::machine::cpuset_v1::{self, CpusetV1};
+use super::machine::disk::BlkioV1;
 use super::machine::freezer::FreezerV1;
 use super::machine::resctrl::Resctrl;
 use super::machine::unified::Unified;
@@ -163,7 +164,7 @@ impl SimBuilder {
         self
     }
 
-    /// Adds v1 hierarchies of `cpu` and `freezer`. Version 2 has both by default.
+    /// Adds v1 hierarchies of `cpu`, `freezer` and `blkio`. Version 2 has them by default.
     #[must_use]
     pub fn speed_groups(mut self) -> Self {
         self.speed_groups = true;
@@ -305,7 +306,7 @@ impl SimBuilder {
             ensure_group(&mut hierarchies[0], &task.group);
         }
         if self.speed_groups && self.version == CgroupVersion::V1 {
-            for (name, id) in [("cpu", 1), ("freezer", 6)] {
+            for (name, id) in [("cpu", 1), ("freezer", 6), ("blkio", 7)] {
                 let mount = format!("/sys/fs/cgroup/{name}");
                 hierarchies.push(hierarchy(&mount, id, &[name], Group::default()));
             }
@@ -378,6 +379,7 @@ fn rules(id: u32, controllers: &[&str]) -> &'static dyn Rules {
         _ if id == 0 => &Unified,
         ["cpuset"] => &CpusetV1,
         [real_time::CONTROLLER] => &CpuV1,
+        ["blkio"] => &BlkioV1,
         _ => &FreezerV1,
     }
 }

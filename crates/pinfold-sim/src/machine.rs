@@ -18,6 +18,7 @@ use resctrl::Resctrl;
 pub(crate) mod bandwidth;
 pub(crate) mod cgroup;
 pub(crate) mod cpuset_v1;
+pub(crate) mod disk;
 mod domains;
 pub(crate) mod freezer;
 pub(crate) mod real_time;

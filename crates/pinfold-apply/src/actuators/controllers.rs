@@ -7,6 +7,8 @@ use crate::cpusets::CPUSET;
 pub(crate) const ENABLE: &[u8] = b"+cpuset";
 pub(super) const DISABLE: &[u8] = b"-cpuset";
 pub(super) const CPU: &[u8] = b"cpu";
+pub(super) const IO: &[u8] = b"io";
+pub(super) const MEMORY: &[u8] = b"memory";
 
 /// True if a list of controllers contains cpuset.
 pub(crate) fn has_cpuset(bytes: &[u8]) -> bool {

@@ -1,9 +1,10 @@
 //! A file of the kernel that takes a value in one `write(2)`.
 //!
-//! Three kinds are compared differently. Lists of CPUs or nodes compare as sets; `cpuset.cpus` has
+//! Four kinds are compared differently. Lists of CPUs or nodes compare as sets; `cpuset.cpus` has
 //! a second file that shows the granted CPUs (version 2 drops without an error what the parent
-//! lacks). `cgroup.subtree_control` takes `+name` and shows names. All others compare as text
-//! without surrounding blanks.
+//! lacks). `cgroup.subtree_control` takes `+name` and shows names. Limits of disks
+//! compare as those of the disk that a value names. All others compare as text without surrounding
+//! blanks.
 
 use std::io::ErrorKind;
 
@@ -12,7 +13,7 @@ use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::tunables::{Shape, TUNABLES};
 use pinfold_model::{CpuSet, Finding};
 
-use super::controllers::{CPU, DISABLE, controller, has_controller, has_cpuset};
+use super::controllers::{CPU, DISABLE, IO, MEMORY, controller, has_controller, has_cpuset};
 use super::group::PREFIX;
 use super::{
     ChangeOutcome, ReadBack, Reverted, UndoContext, affinity, cpuset_reset, partition, resctrl,
@@ -37,6 +38,8 @@ enum Kind {
     Choice,
     /// A number that the kernel may round or not reach.
     Number,
+    /// Limits of disks: takes those of one disk, and shows a line for each disk that has some.
+    Disks,
     /// A tunable of the host.
     Tunable,
     /// A value that a method of emulated speed switches continuously while it works. Any present
@@ -57,6 +60,7 @@ pub(crate) fn is_tunable(path: &str) -> bool {
         | Kind::Controllers
         | Kind::Partition
         | Kind::Text
+        | Kind::Disks
         | Kind::Switched => false,
     }
 }
@@ -69,6 +73,8 @@ fn kind(path: &str) -> Kind {
         Some("cpuset.cpus.partition") => Kind::Partition,
         Some("smp_affinity_list") => Kind::Irq,
         Some("cpu.shares") => Kind::Number,
+        Some("io.max") => Kind::Disks,
+        Some(name) if name.starts_with("blkio.throttle.") => Kind::Disks,
         Some("cgroup.freeze" | "scaling_setspeed") => Kind::Switched,
         Some(name) if name.starts_with("cpuset.") || name.starts_with("cgroup.") => Kind::Text,
         Some(_) => of_tunable(path),
@@ -305,6 +311,21 @@ fn restore(
     Err(unexpected_content(path, &now, original))
 }
 
+/// Files of a group that show whether it uses a controller, each with its values if it does not.
+/// The values would be lost with the controller.
+const USES: [(&[u8], &str, &[&str]); 10] = [
+    (CPU, "cpu.weight", &["100"]),
+    (CPU, "cpu.max", &["max"]),
+    (IO, "io.max", &[]),
+    (IO, "io.weight", &["default 100"]),
+    (IO, "io.latency", &[]),
+    (MEMORY, "memory.max", &["max"]),
+    (MEMORY, "memory.high", &["max"]),
+    (MEMORY, "memory.low", &["0"]),
+    (MEMORY, "memory.min", &["0"]),
+    (MEMORY, "memory.swap.max", &["max"]),
+];
+
 /// Disables those controllers for a group's children that a step enabled.
 fn disable_both(
     past: &UndoContext<'_>,
@@ -313,9 +334,15 @@ fn disable_both(
     now: &[u8],
     original: &[u8],
 ) -> Result<Reverted, HostError> {
-    let cpu = past.written_values(path).any(|value| controller(value) == CPU);
-    let first =
-        if cpu { disable_cpu(past, path, group, now, original)? } else { Reverted::Nothing };
+    let mut first = Reverted::Nothing;
+    for name in [CPU, IO, MEMORY] {
+        if past.written_values(path).any(|value| controller(value) == name) {
+            let one = disable_unused(past, path, now, original, name)?;
+            if !matches!(one, Reverted::Nothing) && !matches!(first, Reverted::Changed(_)) {
+                first = one;
+            }
+        }
+    }
     if !past.has_enabled(group) {
         return Ok(first);
     }
@@ -354,35 +381,51 @@ fn disable(
     Ok(Reverted::Restored)
 }
 
-/// The same for the cpu controller, whose values would be lost with it.
-fn disable_cpu(
+/// The same for a controller whose values would be lost with it.
+fn disable_unused(
     past: &UndoContext<'_>,
     path: &str,
-    group: &str,
     now: &[u8],
     original: &[u8],
+    name: &[u8],
 ) -> Result<Reverted, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(Reverted::Gone) };
-    if has_controller(original, CPU) || !has_controller(now, CPU) {
+    let group = path.rsplit_once('/').map_or(path, |(group, _)| group);
+    if has_controller(original, name) || !has_controller(now, name) {
         return Ok(Reverted::Nothing);
     }
+    let shown = String::from_utf8_lossy(name);
     for child in cpusets.children(past.host, group)? {
-        let read = |path: String| tasks::ignore_gone(past.host.read(&path));
-        let below = read(paths::cgroup_subtree_control(&child))?;
-        let weight = read(paths::cpu_weight(&child))?.unwrap_or_default();
-        let max = read(paths::cpu_max(&child))?.unwrap_or_default();
-        let is_default = matches!(weight.trim_ascii(), b"" | b"100")
-            && (max.is_empty() || max.starts_with(b"max"))
-            && !below.is_some_and(|bytes| has_controller(&bytes, CPU));
-        if !is_default {
-            let text = format!("{path} keeps the cpu controller, because {child} uses it");
-            return Ok(Reverted::Changed(Finding::note("cgroup cpu", text)));
+        if uses(past.host, &child, name)? {
+            let text = format!("{path} keeps the {shown} controller, because {child} uses it");
+            return Ok(Reverted::Changed(Finding::note(format!("cgroup {shown}"), text)));
         }
     }
-    past.host.write(path, b"-cpu")?;
+    past.host.write(path, format!("-{shown}").as_bytes())?;
     let now = past.host.read(path)?;
-    let is_left = has_controller(&now, CPU);
+    let is_left = has_controller(&now, name);
     if is_left { Err(unexpected_content(path, &now, original)) } else { Ok(Reverted::Restored) }
+}
+
+/// True if a group has values of a controller, or enables it for its children.
+fn uses(host: &dyn HostMut, group: &str, name: &[u8]) -> Result<bool, HostError> {
+    let below = tasks::ignore_gone(host.read(&paths::cgroup_subtree_control(group)))?;
+    if below.is_some_and(|bytes| has_controller(&bytes, name)) {
+        return Ok(true);
+    }
+    for (_, file, unused) in USES.iter().filter(|(controller, ..)| *controller == name) {
+        let bytes = tasks::ignore_gone(host.read(&paths::cgroup_file(group, file)))?;
+        let text = content_text(&bytes.unwrap_or_default());
+        let is_unused = text.is_empty()
+            || unused.iter().any(|value| {
+                text.strip_prefix(value)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+            });
+        if !is_unused {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn number(bytes: &[u8]) -> Option<i64> {
@@ -411,6 +454,7 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
         Kind::Mask => Ok(mask(path, found)? == mask(path, value)?),
         Kind::Choice => Ok(selected_word(found) == selected_word(value)),
         Kind::Controllers => Ok(has_controller(found, controller(value))),
+        Kind::Disks => Ok(disk_limits(found, value) == disk_limits(value, value)),
         Kind::Partition | Kind::Text | Kind::Number | Kind::Tunable | Kind::Switched => {
             Ok(found.trim_ascii() == value.trim_ascii())
         }
@@ -420,6 +464,17 @@ fn same(kind: Kind, path: &str, found: &[u8], value: &[u8]) -> Result<bool, Host
 /// True if the content of a file means this value.
 pub(crate) fn holds(path: &str, found: &[u8], value: &[u8]) -> Result<bool, HostError> {
     same(kind(path), path, found, value)
+}
+
+/// The limits, in the lines of a file, of the disk that a written value names. Those without effect
+/// are left out, as the kernel does: `rbps=max` of version 2, `0` of version 1.
+fn disk_limits(lines: &[u8], value: &[u8]) -> Vec<String> {
+    let (lines, value) = (String::from_utf8_lossy(lines), String::from_utf8_lossy(value));
+    let disk = value.split_ascii_whitespace().next();
+    let mut lines = lines.lines().map(str::split_ascii_whitespace);
+    let limits = lines.find_map(|mut words| (words.next() == disk).then_some(words));
+    let limits = limits.into_iter().flatten();
+    limits.filter(|limit| *limit != "0" && !limit.ends_with("=max")).map(str::to_owned).collect()
 }
 
 fn mask(path: &str, bytes: &[u8]) -> Result<CpuSet, HostError> {

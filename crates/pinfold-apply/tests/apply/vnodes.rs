@@ -2,7 +2,7 @@
 
 use crate::common::{Bench, Case, assert_same, plan};
 use pinfold_apply::{Target, no_observer, take_steps, undo};
-use pinfold_host::{Host as _, HostMut as _, paths};
+use pinfold_host::{Host as _, HostMut as _, SnapshotHost, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
 
@@ -152,4 +152,79 @@ fn children_of_a_process_that_was_held_are_freed() {
     assert_ne!(host.affinity(Tid(700)).unwrap(), original);
     assert!(undo(host, &mut journal).is_complete());
     assert_eq!(host.affinity(Tid(700)).unwrap(), original);
+}
+
+/// A limit of a disk in a group of its own and in one of another program, which has a limit of
+/// another disk; killed after each change, of the steps and of their undo.
+#[test]
+fn limits_of_disks_are_undone_wherever_a_kill_happens() {
+    const WEB: &str = "/sys/fs/cgroup/web.slice";
+    const LIMIT: &str = "254:0 rbps=max wbps=50000000 riops=max wiops=max";
+    let mut tree = SnapshotHost::new();
+    for (number, name) in [("254:0", "vda"), ("8:0", "sda")] {
+        tree.insert_link(&paths::block_device(number), &format!("../../devices/block/{name}"));
+    }
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .tree(tree)
+        .group("/web.slice", CpuSet::new(), CpuSet::new())
+        .task(SimTask::new(500, "work"))
+        .build();
+    let control = "/sys/fs/cgroup/cgroup.subtree_control";
+    host.write(control, b"+io").unwrap();
+    host.write(&paths::io_max(WEB), b"8:0 rbps=7").unwrap();
+    let original = host.read(control).unwrap();
+    let memory = Change::WriteFile { path: control.to_owned(), value: b"+memory".to_vec() };
+    let none = b"254:0 rbps=max wbps=max riops=max wiops=max".to_vec();
+    let path = paths::io_max(WEB);
+    let limit = Change::WriteFile { path: path.clone(), value: LIMIT.into() };
+    let steps = vec![
+        step(memory, Undo::WriteFile { path: control.to_owned(), original }),
+        make(VNODE),
+        write(VNODE, "io.max", LIMIT),
+        step(limit, Undo::WriteFile { path, original: none }),
+    ];
+    for dies_after in 0..12 {
+        let target = Target::new(Tid(500), Vec::new());
+        let case = Case { name: "vnode", host: host.clone(), target, plan: plan("0", "1") };
+        let (bench, before) = (Bench::new(), case.host.snapshot());
+        let mut journal = bench.begin(&case);
+        case.host.fail_after(dies_after, 5);
+        let taken = take_steps(&case.host, steps.clone(), &mut journal, &mut no_observer());
+        assert_eq!(taken.is_ok(), dies_after >= 4, "{dies_after}: {taken:?}");
+        if taken.is_ok() {
+            let limits = case.host.read_text(&paths::io_max(WEB)).unwrap();
+            assert_eq!(limits, format!("{LIMIT}\n8:0 rbps=7 wbps=max riops=max wiops=max\n"));
+        }
+        undo(&case.host, &mut journal);
+        case.host.clear_faults();
+        let report = undo(&case.host, &mut journal);
+        assert!(report.is_complete() && report.changed.is_empty(), "{dies_after}: {report:?}");
+        assert_same(&before, &case.host, &format!("killed after {dies_after} changes"));
+    }
+}
+
+/// A limit that another program has set since is left.
+#[test]
+fn a_disk_limit_of_another_program_is_left() {
+    let mut tree = SnapshotHost::new();
+    tree.insert_link(&paths::block_device("254:0"), "../../devices/block/vda");
+    let host = SimHost::builder(CgroupVersion::V2, 2)
+        .tree(tree)
+        .group("/web.slice", CpuSet::new(), CpuSet::new())
+        .task(SimTask::new(500, "work"))
+        .build();
+    host.write("/sys/fs/cgroup/cgroup.subtree_control", b"+io").unwrap();
+    let path = paths::io_max("/sys/fs/cgroup/web.slice");
+    let limit = Change::WriteFile { path: path.clone(), value: b"254:0 rbps=5000 wbps=max".into() };
+    let undo_to = Undo::WriteFile { path: path.clone(), original: b"254:0 rbps=max".to_vec() };
+    let target = Target::new(Tid(500), Vec::new());
+    let case = Case { name: "vnode", host, target, plan: plan("0", "1") };
+    let bench = Bench::new();
+    let mut journal = bench.begin(&case);
+    let steps = vec![step(limit, undo_to)];
+    take_steps(&case.host, steps, &mut journal, &mut no_observer()).unwrap();
+    case.host.write(&path, b"254:0 rbps=6000").unwrap();
+    let report = undo(&case.host, &mut journal);
+    assert_eq!(report.changed.len(), 1, "{report:?}");
+    assert!(case.host.read_text(&path).unwrap().contains("rbps=6000"));
 }

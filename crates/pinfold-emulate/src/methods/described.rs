@@ -8,8 +8,9 @@ use pinfold_host::{Host, paths};
 use pinfold_model::Method;
 
 use super::code;
+use crate::hierarchies::Hierarchies;
 use crate::node::Node;
-use crate::vnode_cgroup::{Part, VnodeCgroup};
+use crate::vnode_cgroup::{Part, VnodeCgroup, disk_caution};
 
 /// What a method starts and writes while its vnode is active, one line each.
 pub fn describe_effects(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
@@ -18,7 +19,12 @@ pub fn describe_effects(node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
 
 /// Warnings about the method on this host, one line each.
 #[must_use]
-pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<String> {
+pub fn cautions(
+    host: &dyn Host,
+    hierarchies: &Hierarchies,
+    node: &Node,
+    cgroup: &VnodeCgroup,
+) -> Vec<String> {
     let mut cautions = Vec::new();
     // The groups may not exist yet, but their ancestors have the same files.
     if cgroup.parts.iter().any(|part: &Part| {
@@ -32,6 +38,7 @@ pub fn cautions(host: &dyn Host, node: &Node, cgroup: &VnodeCgroup) -> Vec<Strin
         ));
     }
     cautions.extend(limit_of_method(node));
+    cautions.extend(disk_caution(hierarchies, node));
     cautions
 }
 
@@ -119,10 +126,13 @@ mod tests {
         let said = cautions_of(&host, Method::Quota);
         assert!(said.contains("with EPERM") && said.contains("groups of quota"), "{said}");
         let unparted = VnodeCgroup { parts: Vec::new(), ..cgroup() };
-        assert_eq!(cautions(&host, &node(Method::Stall), &unparted), Vec::<String>::new());
+        assert_eq!(
+            cautions(&host, &Hierarchies::default(), &node(Method::Stall), &unparted),
+            Vec::<String>::new()
+        );
     }
 
     fn cautions_of(host: &SnapshotHost, method: Method) -> String {
-        cautions(host, &node(method), &cgroup()).join("\n")
+        cautions(host, &Hierarchies::default(), &node(method), &cgroup()).join("\n")
     }
 }

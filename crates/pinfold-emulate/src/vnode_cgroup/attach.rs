@@ -135,6 +135,7 @@ pub(super) fn moves(
             (&hierarchies.cpu, "cpu"),
             (&hierarchies.freezer, "freezer"),
             (&hierarchies.perf, "perf_event"),
+            (&hierarchies.io, "blkio"),
         ];
         let found = places
             .into_iter()

@@ -9,6 +9,7 @@
 )]
 
 mod common;
+mod disks;
 mod held;
 mod live;
 mod notes;

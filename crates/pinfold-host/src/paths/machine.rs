@@ -1,6 +1,8 @@
 //! Paths of host-wide features for guests: devices for passthrough, idle states, swap, module
 //! parameters, BPF schedulers.
 
+use pinfold_model::Tid;
+
 paths! {
     /// Directory of the IOMMU groups,
     /// <https://docs.kernel.org/driver-api/vfio.html#groups-devices-and-iommus>.
@@ -56,6 +58,12 @@ paths! {
     irq_actions(irq: u64) = "/sys/kernel/irq/{irq}/actions";
     /// Kernel information about one of the caller's open files.
     own_fdinfo(number: i32) = "/proc/self/fdinfo/{number}";
+    /// Link to an open file of a process, through which another process can open it.
+    open_file(pid: Tid, number: i32) = "/proc/{pid}/fd/{number}";
+    /// Device whose content is endless zeros.
+    zeros() = "/dev/zero";
+    /// Device that discards what is written.
+    discarded() = "/dev/null";
     /// Symbolic link to one of the caller's open files.
     own_fd(number: i32) = "/proc/self/fd/{number}";
     /// Number of interrupts on each CPU, <https://docs.kernel.org/filesystems/proc.html>.

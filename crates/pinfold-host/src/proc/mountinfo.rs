@@ -21,6 +21,8 @@ pub struct Mount {
     pub root: String,
     /// File system type (`cgroup`, `cgroup2`, `resctrl`, …).
     pub kind: String,
+    /// Number of its device, `major:minor`; major 0 if the file system has no block device.
+    pub device: String,
     /// Options of the mount and of the file system (`rw`, `cpuset`, …).
     pub options: Vec<String>,
 }
@@ -77,8 +79,8 @@ fn parse_line(line: &str) -> Result<Mount, ProcError> {
     let (head, tail) = line.split_once(" - ").ok_or_else(|| fail(line))?;
     let head: Vec<&str> = head.split(' ').collect();
     let tail: Vec<&str> = tail.split(' ').collect();
-    let (root, path, options) = match head.as_slice() {
-        [_, _, _, root, path, options, ..] => (root, path, options),
+    let (device, root, path, options) = match head.as_slice() {
+        [_, _, device, root, path, options, ..] => (device, root, path, options),
         _ => return Err(fail(line)),
     };
     let (kind, super_options) = match tail.as_slice() {
@@ -90,6 +92,7 @@ fn parse_line(line: &str) -> Result<Mount, ProcError> {
         path: unescape(path),
         root: unescape(root),
         kind: (*kind).to_owned(),
+        device: (*device).to_owned(),
         options: options
             .split(',')
             .chain(super_options.split(','))

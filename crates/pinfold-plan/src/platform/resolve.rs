@@ -150,6 +150,7 @@ fn place(
         calibrate: asked.calibrate,
         attach: asked.attach.clone(),
         profile: asked.profile.clone(),
+        disk: asked.disk.clone(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use pinfold_config::platforms::{self, from_toml, load, parse_vnode_spec, profile, speed, to_csv};
 use pinfold_model::{
-    Attach, CpuSet, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed,
+    Attach, CpuSet, DiskLimit, EmulationPlan, Method, NodeId, Platform, PlatformVnode, PuId, Speed,
     SpeedRequest, Topology, Variant,
 };
 use pinfold_samples::machine::{Machine, dual_l5420, dual_x5540, i7_4790k, plain};
@@ -47,6 +47,11 @@ fn the_documented_examples_are_read() {
         calibrate: false,
         attach: Some(Attach::Group("/system.slice/web.service".to_owned())),
         profile: Some("speeds.csv".to_owned()),
+        disk: Some(DiskLimit {
+            bytes: Some(50_000_000),
+            operations: Some(500),
+            path: "/var/lib".to_owned(),
+        }),
     };
     let uneven = PlatformVnode {
         like: None,
@@ -60,6 +65,7 @@ fn the_documented_examples_are_read() {
         calibrate: false,
         attach: None,
         profile: None,
+        disk: None,
     };
     assert_eq!(
         platform,
@@ -624,4 +630,61 @@ proptest::proptest! {
             pinfold_model::RecordedLoad { pus: vec![PuId(3), PuId(0)], rows: rows.collect() };
         proptest::prop_assert_eq!(load(&to_csv(&recorded)), Ok(recorded));
     }
+}
+
+#[test]
+fn disk_limits_are_read_with_their_units() {
+    disk("disk=50 MB/s", Some(50_000_000), None);
+    disk("disk=50 MiB/s", Some(52_428_800), None);
+    disk("disk=1.5 GB/s,iops=500", Some(1_500_000_000), Some(500));
+    disk("disk=4096 B/s", Some(4096), None);
+    disk("iops=1", None, Some(1));
+    let vnode = parse_vnode_spec("name=a,cores=2,iops=9,disk-path=/var/lib").unwrap();
+    assert_eq!(vnode.disk.unwrap().path, "/var/lib");
+    assert_eq!(parse_vnode_spec("name=a,cores=2").unwrap().disk, None);
+}
+
+fn disk(words: &str, bytes: Option<u64>, operations: Option<u32>) {
+    let vnode = parse_vnode_spec(&format!("name=a,cores=2,{words}")).unwrap();
+    assert_eq!(vnode.disk, Some(DiskLimit { bytes, operations, path: ".".to_owned() }), "{words}");
+}
+
+#[test]
+fn bad_disk_limits_are_reported_with_line_column_value_and_way_out() {
+    let wrong = [
+        "\"0 MB/s\"",
+        "\"-5 MB/s\"",
+        "\"fast\"",
+        "\"50\"",
+        "50",
+        "\"50 MB\"",
+        "\"50 Mb/s\"",
+        "\"1 kB/s\"",
+        "\"2 TB/s\"",
+        "\"1e3 MB/s\"",
+        "\"99999999999999999999 MB/s\"",
+        "\" MB/s\"",
+    ];
+    for value in wrong {
+        let why =
+            format!("line 3, column 8: disk: {value} is not a disk speed from 4 KiB/s to 1 TB/s");
+        in_vnode(&format!("disk = {value}"), &why, "\"50 MiB/s\" (MiB: 2^20");
+    }
+    for value in ["0", "-1", "\"500\"", "1.5", "1000000001"] {
+        let why = format!(
+            "line 3, column 8: iops: {value} is not a number of operations per second from 1 to \
+             1000000000"
+        );
+        in_vnode(&format!("iops = {value}"), &why, "iops = 500");
+    }
+    in_vnode(
+        "iops = 5\ndisk-path = \"tmp\"",
+        "line 4, column 13: disk-path: \"tmp\" is not an absolute path",
+        "/var/lib",
+    );
+    in_vnode(
+        "disk-path = \"/tmp\"",
+        "line 3, column 13: disk-path needs the key \"disk\" or \"iops\"",
+        "disk = ",
+    );
 }

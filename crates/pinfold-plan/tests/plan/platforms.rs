@@ -101,6 +101,7 @@ fn any_vnode() -> impl Strategy<Value = PlatformVnode> {
             calibrate: false,
             attach: None,
             profile: None,
+            disk: None,
         },
     )
 }

@@ -301,19 +301,23 @@ mod tests {
         let lines = found.to_lines().join("\n");
         assert!(lines.contains("stream: cannot compare: the other machine has 90.0%"), "{lines}");
         assert!(lines.contains("memory-latency: 49.0% ("), "{lines}");
-        refused(&slow_memory, Some(Kind::Stream), "does not emulate the speed of the memory");
+        assert_refused(
+            &slow_memory,
+            Some(Kind::Stream),
+            "does not emulate the speed of the memory",
+        );
 
         let other = Profile { architecture: "aarch64".to_owned(), ..all(50.0) };
-        refused(&other, Some(Kind::Simd), "that machine is aarch64, this one x86_64");
+        assert_refused(&other, Some(Kind::Simd), "that machine is aarch64, this one x86_64");
         assert!(predict(&other, &all(100.0), None).is_ok());
         let narrow = Profile { simd: "128".to_owned(), ..all(50.0) };
-        refused(&narrow, Some(Kind::Simd), "that machine has 128, this one avx2");
+        assert_refused(&narrow, Some(Kind::Simd), "that machine has 128, this one avx2");
 
-        refused(&all(150.0), None, "Test CPU is faster than this machine");
-        refused(&all(150.0), Some(Kind::Integer), "is faster");
+        assert_refused(&all(150.0), None, "Test CPU is faster than this machine");
+        assert_refused(&all(150.0), Some(Kind::Integer), "is faster");
         let few = machine(&[(Kind::Integer, 5.0), (Kind::Branches, 5.0)]);
-        refused(&few, None, "have only 2 kinds in common");
-        refused(&few, Some(Kind::CacheL1), "that machine has no score");
+        assert_refused(&few, None, "have only 2 kinds in common");
+        assert_refused(&few, Some(Kind::CacheL1), "that machine has no score");
     }
 
     #[test]
@@ -326,7 +330,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(other: &Profile, kind: Option<Kind>, expected: &str) {
+    fn assert_refused(other: &Profile, kind: Option<Kind>, expected: &str) {
         let failure = predict(other, &all(100.0), kind).unwrap_err();
         assert!(failure.message.contains(expected), "{}", failure.message);
         assert!(failure.hint.is_some());

@@ -83,12 +83,24 @@ pub fn to_json(nodes: &[NodeStatus], plan: &EmulationPlan) -> Value {
                     })
                 })
                 .collect();
+            let vnode = plan.vnodes.iter().find(|vnode| vnode.name == node.name);
+            let disk = vnode.and_then(|vnode| vnode.disk.as_ref());
+            let disk = disk.filter(|_| node.attached.is_none());
+            let mut notes = node.notes.clone();
+            notes.extend(disk.map(|disk| {
+                format!("disk of {}: at most {disk}, for reading and for writing", disk.path)
+            }));
             json!({
                 "vnode": node.name,
                 "attached": node.attached,
                 "method": node.method.name(),
                 "cores": cores,
-                "notes": node.notes,
+                "disk": disk.map(|disk| json!({
+                    "bytes_per_second": disk.bytes,
+                    "operations_per_second": disk.operations,
+                    "path": disk.path,
+                })),
+                "notes": notes,
             })
         })
         .collect();

@@ -34,7 +34,7 @@ pub fn steps_of(host: &LiveHost, plan: &EmulationPlan) -> Result<PlannedPlatform
         }
         let lines = pinfold_emulate::describe_effects(&node, &cgroup).into_iter();
         all.at_work.extend(lines.map(|line| (node.name.clone(), line)));
-        all.cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
+        all.cautions.extend(pinfold_emulate::cautions(host, &facts.hierarchies, &node, &cgroup));
     }
     Ok(all)
 }

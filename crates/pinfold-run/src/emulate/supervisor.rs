@@ -28,6 +28,7 @@ use serde_json::Value;
 
 use super::attach;
 use super::attachments::Joined;
+use super::disk_limit;
 use super::helpers::HelperProcesses;
 use super::ipc::{self, Caller, Enter, Listener, SupervisorRequest, SupervisorResponse};
 use super::profile_ratio;
@@ -198,6 +199,9 @@ pub fn plan_of(
             })?;
             vnode.attach = Some(found);
         }
+        disk_limit::find_disk(vnode, host).map_err(|(key, failure)| {
+            at(platforms::place_of_key(&text, &vnode.name, key), failure)
+        })?;
         let Some(file) = &mut vnode.profile else { continue };
         *file = resolve_path(path, file);
         if let Err(error) = files::read(file) {
@@ -321,6 +325,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
         attach: vnode.attach.clone(),
         load,
         calibrate: vnode.calibrate,
+        disk: vnode.disk.clone(),
     })
 }
 
@@ -538,7 +543,7 @@ fn make_groups(
     for vnode in &plan.vnodes {
         let node = node(vnode, topology)?;
         let (cgroup, steps) = VnodeCgroup::plan(host, &facts.hierarchies, &node)?;
-        cautions.extend(pinfold_emulate::cautions(host, &node, &cgroup));
+        cautions.extend(pinfold_emulate::cautions(host, &facts.hierarchies, &node, &cgroup));
         let mut take = |steps: Vec<Step>| {
             journal.bind(host, &moved_tasks(&steps))?;
             pinfold_apply::take_steps(host, steps, journal, &mut pinfold_apply::no_observer())

@@ -5,6 +5,8 @@
 //! would slow them too, so the vnode is set to 100 % for them; its speeds are restored after each
 //! run, also after an error.
 
+mod disk;
+
 use crate::{Exit, Failure, interrupt};
 use pinfold_host::Clock as _;
 use pinfold_host::SystemClock;
@@ -18,6 +20,8 @@ use serde_json::Value;
 
 use super::ipc::{self, SupervisorRequest};
 use crate::message::say;
+pub use disk::DiskRow;
+use disk::DiskTest;
 
 /// A change of speed takes effect within two periods, few of which are longer than this.
 const SETTLE_NS: u64 = 200_000_000;
@@ -33,6 +37,8 @@ pub struct Verification {
     pub asked: Vec<(u32, f64)>,
     /// One row for each benchmark.
     pub rows: Vec<Row>,
+    /// One row for each limit of its disk and direction; empty without a limit.
+    pub disk: Vec<DiskRow>,
 }
 
 /// A vnode while it is measured.
@@ -67,7 +73,7 @@ pub fn verify(
     name: &str,
     Effort { repetitions, is_quick }: Effort,
 ) -> Result<Verification, Failure> {
-    let (vnode, method) = Vnode::find(state, name)?;
+    let (vnode, method, mut disk) = Vnode::find(state, name, is_quick)?;
     let pinload = Pinload::install()?;
     interrupt::install()?;
     let row = |micro: &MicroBenchmark| Row {
@@ -82,8 +88,12 @@ pub fn verify(
             let full = vnode.at_full_speed(|| vnode.rate(micro, &pinload, &vnode.outside))?;
             row.pairs.push((vnode.rate(micro, &pinload, &vnode.inside)?, full));
         }
+        if let Some(disk) = &mut disk {
+            disk.measure(&vnode.inside, &vnode.outside)?;
+        }
     }
-    Ok(Verification { vnode: name.to_owned(), method, asked: vnode.asked, rows })
+    let disk = disk.map(|disk| disk.rows).unwrap_or_default();
+    Ok(Verification { vnode: name.to_owned(), method, asked: vnode.asked, rows, disk })
 }
 
 /// The six benchmarks, with the durations of the paper or a tenth of them.
@@ -112,7 +122,11 @@ fn benchmarks(is_quick: bool) -> Vec<MicroBenchmark> {
 }
 
 impl<'s> Vnode<'s> {
-    fn find(state: &'s StateDir, name: &'s str) -> Result<(Self, String), Failure> {
+    fn find(
+        state: &'s StateDir,
+        name: &'s str,
+        is_quick: bool,
+    ) -> Result<(Self, String, Option<DiskTest>), Failure> {
         let strange = |what: &str| {
             Failure::new(Exit::Host, format!("cannot parse the supervisor's reply: {what}"))
         };
@@ -122,7 +136,8 @@ impl<'s> Vnode<'s> {
             .ok_or_else(|| strange(&format!("no result for {name}")))?;
         let outside = Placement { cgroup_files: Vec::new(), affinity: Some(mask.clone()) };
         let inside = Placement { cgroup_files: files, affinity: Some(mask) };
-        Ok((Self { state, name, asked, inside, outside }, method))
+        let disk = DiskTest::new(&status, name, is_quick)?;
+        Ok((Self { state, name, asked, inside, outside }, method, disk))
     }
 
     fn set(&self, pu: Option<u32>, speed: f64) -> Result<(), Failure> {
@@ -186,6 +201,7 @@ impl Verification {
                 self.vnode
             ));
         }
+        remarks.extend(self.disk.iter().filter_map(DiskRow::remark));
         remarks
     }
 }

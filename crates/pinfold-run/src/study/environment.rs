@@ -287,6 +287,7 @@ fn slow_placement(
         calibrate: false,
         attach: None,
         profile: None,
+        disk: None,
     };
     if method.is_none() && speed == Speed::FULL {
         if variant != Variant::Corrected {

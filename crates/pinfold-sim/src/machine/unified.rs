@@ -13,7 +13,7 @@ use pinfold_model::{CpuSet, Tid};
 use rustix::io::Errno;
 
 use super::cgroup::{Cpuset, Group, GroupFile, Hierarchy, Partition, Rules, is_inside, parent};
-use super::{MAX_NODES, Machine, bandwidth};
+use super::{MAX_NODES, Machine, bandwidth, disk};
 use crate::parse;
 
 const CORE: [&str; 6] = [
@@ -60,6 +60,9 @@ impl Rules for Unified {
         }
         if group != "/" && hierarchy.enabled_controllers(group).contains(&"cpu") {
             names.extend(bandwidth::V2);
+        }
+        if group != "/" && hierarchy.enabled_controllers(group).contains(&"io") {
+            names.push(disk::MAX);
         }
         names
     }
@@ -270,6 +273,7 @@ fn read(machine: &Machine, file: GroupFile<'_>) -> Result<String, Errno> {
         "cpuset.cpus.partition" => partition_text(machine, hierarchy, group),
         "cgroup.freeze" => machine.read_freeze(index, group),
         "cpu.max" | "cpu.weight" => bandwidth::read_v2(found, name),
+        disk::MAX => disk::read_v2(found),
         "cgroup.kill" => return Err(Errno::INVAL),
         "cpu.stat" => "usage_usec 0\nuser_usec 0\nsystem_usec 0\n".to_owned(),
         _ => "0\n".to_owned(),
@@ -340,6 +344,7 @@ fn write(machine: &mut Machine, file: GroupFile<'_>, text: &str) -> Result<(), E
         "cgroup.subtree_control" => machine.write_subtree_control(index, group, text),
         "cgroup.freeze" => machine.write_freeze(file, text),
         "cpu.max" | "cpu.weight" => bandwidth::write_v2(machine, file, text),
+        disk::MAX => disk::write_v2(machine, file, text),
         "cgroup.type" if text.trim() == "threaded" => machine.make_threaded(index, group),
         "cpuset.cpus" => {
             let set = parse::list_within(text, machine.possible_bits(), &machine.possible)?;

@@ -1002,3 +1002,49 @@ fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
     assert_eq!(groups(&stage.host, &stage.name), Vec::<String>::new());
     assert_parts(&stage.emulate(&["status"]).stderr_text(), &["no platform is up"]);
 }
+
+/// The disk of the sandbox is limited in the kernel's own files, a direct write takes as long as
+/// the limit says, `verify` has a row for each limit, and nothing is left.
+#[test]
+fn the_disk_of_a_vnode_is_as_slow_as_asked() {
+    let _turn = take_turn();
+    let folder = Sandbox::new();
+    let lines = format!("disk = \"4 MB/s\"\niops = 200\ndisk-path = {:?}\n", folder.path(""));
+    let text = format!("[[vnode]]\nname = \"try\"\ncores = 1\n{lines}");
+    let steps = folder.run(&["emulate", "up", "--dry-run", &folder.write("try.toml", text)]);
+    if !steps.status.success() {
+        return skip(format!("the disk cannot be limited: {}", steps.stderr_text()));
+    }
+    assert!(steps.stdout_text().contains("4 MB/s and 200 operations/s"), "{}", steps.stdout_text());
+    let Some(stage) = TestPlatform::with("disk", "stall", &lines, &[]) else { return };
+    let to = format!("of={}", folder.path("written"));
+    let words = ["dd", "if=/dev/zero", &to, "bs=500k", "count=8", "oflag=direct"];
+    let begin = SystemClock.now_ns();
+    stage.emulate(&[&["exec", &stage.name, "--"], &words[..]].concat()).expect_success();
+    // The kernel lets the first tenth of a second pass at once.
+    let ns = SystemClock.now_ns() - begin;
+    assert!(ns > SECOND_NS / 2, "4 MB in {ns} ns");
+    let status: Value = stage.emulate(&["status", "--json"]).json();
+    let disk = status.pointer("/vnodes/0/disk").expect("a disk");
+    assert_eq!(
+        (&disk["bytes_per_second"], &disk["operations_per_second"]),
+        (&4_000_000.into(), &200.into())
+    );
+    let words = ["verify", &stage.name, "--quick", "--repetitions", "1", "--json"];
+    let found: Value = stage.emulate(&words).json();
+    let rows = found["disk"].as_array().expect("rows");
+    let names: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {}", row["operation"], row["unit"]).replace('"', ""))
+        .collect();
+    assert_eq!(names, ["write bytes", "read bytes", "write operations", "read operations"]);
+    for row in rows {
+        let (achieved, requested) = (row["achieved"].as_f64(), row["requested"].as_f64());
+        let share = achieved.expect("a rate") / requested.expect("a limit");
+        assert!(share > 0.0 && share < 1.5, "{row}");
+    }
+    stage.emulate(&["down"]).expect_success();
+    assert_eq!(stage.groups(), Vec::<String>::new());
+    let left = pinfold_host::files::list(&folder.path("")).expect("a folder");
+    assert!(!left.iter().any(|name| name.starts_with(".pinfold")), "{left:?}");
+}
