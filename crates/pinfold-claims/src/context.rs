@@ -13,6 +13,9 @@ use crate::processes::{self, Process};
 /// vSwitch has some megabytes before it is compacted.
 const LARGEST_FILE: usize = 32 << 20;
 
+/// Number of faults of one file that are reported one by one.
+const MOST_FAULTS: usize = 10;
+
 /// Number of ancestors of a process that are looked at.
 const MOST_ANCESTORS: usize = 32;
 
@@ -152,6 +155,19 @@ impl<'h> Context<'h> {
     pub fn refuse(&self, claims: &mut Claims, source: &Source, why: impl std::fmt::Display) {
         let source = Source { value: None, ..source.clone() };
         claims.report(Finding::warning("claims", format!("{source}: {why}; not counted")));
+    }
+
+    /// Adds the findings about values of one file that cannot be parsed: the first ones, and the
+    /// number of the others.
+    pub fn refuse_all(&self, claims: &mut Claims, source: &Source, faults: &[String]) {
+        for why in faults.iter().take(MOST_FAULTS) {
+            self.refuse(claims, source, why);
+        }
+        let others = faults.len().saturating_sub(MOST_FAULTS);
+        if others > 0 {
+            let values = if others == 1 { "value" } else { "values" };
+            self.refuse(claims, source, format!("{others} more {values} of this kind"));
+        }
     }
 }
 

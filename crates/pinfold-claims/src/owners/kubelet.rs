@@ -9,7 +9,9 @@
 //! format is that of `pkg/kubelet/cm/cpumanager/state/checkpoint.go`; the checksum is over Go's text
 //! of the structure and is not checked.
 
-use pinfold_model::{CpuSet, Tid, escape};
+use std::collections::BTreeMap;
+
+use pinfold_model::{CpuSet, Finding, Tid, escape};
 use serde_json::{Map, Value};
 
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
@@ -49,6 +51,8 @@ pub struct State {
     pub containers: Vec<Container>,
     /// Keys that this version of the format does not have.
     pub unknown: Vec<String>,
+    /// A sentence for each value that cannot be parsed; the others are in the fields above.
+    pub faults: Vec<String>,
 }
 
 /// A container with exclusive CPUs.
@@ -62,10 +66,10 @@ pub struct Container {
     pub cpus: CpuSet,
 }
 
-/// Parses the file.
+/// Parses the file. A value that cannot be parsed does not prevent the others.
 ///
 /// # Errors
-/// A sentence with the key and the value.
+/// A sentence with the key and the value, if nothing of the file can be used.
 pub fn parse(text: &str) -> Result<State, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let Value::Object(document) = value else {
@@ -73,42 +77,45 @@ pub fn parse(text: &str) -> Result<State, String> {
     };
     let policy = string(&document, "policyName")?
         .ok_or("the key policyName is missing, as in a file of another version")?;
-    let pool = cpus("defaultCpuSet", string(&document, "defaultCpuSet")?.unwrap_or_default())?;
-    let mut containers = Vec::new();
+    let unknown = document.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned().collect();
+    let mut state = State { policy: policy.to_owned(), unknown, ..State::default() };
+    match document.get("defaultCpuSet") {
+        None | Some(Value::Null) => {}
+        Some(value) => match cpus("defaultCpuSet", value) {
+            Ok(pool) => state.pool = pool,
+            Err(why) => state.faults.push(why),
+        },
+    }
     match document.get("entries") {
         None | Some(Value::Null) => {}
         Some(Value::Object(entries)) => {
-            for (key, value) in entries {
-                add_entry(key, value, &mut containers)?;
-            }
+            entries.iter().for_each(|(key, value)| state.add_entry(key, value));
         }
-        Some(other) => return Err(of_other_version("entries", other)),
+        Some(other) => state.faults.push(of_other_version("entries", other)),
     }
-    let unknown = document.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned().collect();
-    Ok(State { policy: policy.to_owned(), pool, containers, unknown })
+    Ok(state)
 }
 
-fn add_entry(key: &str, value: &Value, containers: &mut Vec<Container>) -> Result<(), String> {
-    match value {
-        Value::String(list) => {
-            let cpus = cpus(&format!("entries.{key}"), list)?;
-            containers.push(Container { pod: None, name: key.to_owned(), cpus });
-        }
-        Value::Object(of_pod) => {
-            for (name, value) in of_pod {
-                let place = format!("entries.{key}.{name}");
-                let Value::String(list) = value else {
-                    return Err(of_other_version(&place, value));
-                };
-                let cpus = cpus(&place, list)?;
-                containers.push(Container { pod: Some(key.to_owned()), name: name.clone(), cpus });
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return Err(of_other_version(&format!("entries.{key}"), value));
+impl State {
+    /// Adds the containers of a pod, or one of the earlier format.
+    fn add_entry(&mut self, key: &str, value: &Value) {
+        let Value::Object(of_pod) = value else {
+            return self.add_container(&format!("entries.{key}"), None, key, value);
+        };
+        for (name, value) in of_pod {
+            self.add_container(&format!("entries.{key}.{name}"), Some(key), name, value);
         }
     }
-    Ok(())
+
+    fn add_container(&mut self, place: &str, pod: Option<&str>, name: &str, value: &Value) {
+        match cpus(place, value) {
+            Ok(cpus) => {
+                let (pod, name) = (pod.map(str::to_owned), name.to_owned());
+                self.containers.push(Container { pod, name, cpus });
+            }
+            Err(why) => self.faults.push(why),
+        }
+    }
 }
 
 fn string<'d>(document: &'d Map<String, Value>, key: &str) -> Result<Option<&'d str>, String> {
@@ -119,7 +126,8 @@ fn string<'d>(document: &'d Map<String, Value>, key: &str) -> Result<Option<&'d 
     }
 }
 
-fn cpus(key: &str, list: &str) -> Result<CpuSet, String> {
+fn cpus(key: &str, value: &Value) -> Result<CpuSet, String> {
+    let Value::String(list) = value else { return Err(of_other_version(key, value)) };
     CpuSet::parse_list(list).map_err(|error| format!("{key}: {error}"))
 }
 
@@ -180,42 +188,50 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             );
             context.refuse(claims, &source, why);
         }
+        context.refuse_all(claims, &source, &state.faults);
         match state.policy.as_str() {
             "static" => {}
             "none" => continue,
             other => {
-                let why = format!(
-                    "the policy {} is unknown (known: none, static), so its containers are taken \
-                     as those of the static policy",
+                let text = format!(
+                    "{source}: the policy {} is unknown (known: none, static); its containers are \
+                     counted as those of the static policy",
                     escape::name(other)
                 );
-                context.refuse(claims, &source, why);
+                claims.report(Finding::warning("claims", text));
             }
         }
-        // The file stays when the kubelet is removed.
-        let active = context.runs(&PROGRAMS);
-        let names: Vec<String> =
-            state.containers.iter().map(|container| container.name.clone()).collect();
-        for Container { pod, name, cpus } in state.containers {
-            // Two containers of one name are two owners.
-            let is_alone = names.iter().filter(|other| **other == name).count() == 1;
-            let shown = match &pod {
-                Some(pod) if !is_alone => format!("{name} of pod {pod}"),
-                _ => name,
-            };
-            let source = match &pod {
-                Some(pod) => source.clone().with_value(format!("pod {pod}")),
-                None => source.clone(),
-            };
-            let owner = Owner::new(&CONTAINER, shown);
-            let claim = Claim::new(&owner, cpus, Exclusivity::Exclusive, &source);
-            context.add(claims, Claim { active, ..claim });
-        }
-        let owner = Owner::new(&POOL, "the other Kubernetes containers");
-        let source = source.with_value(format!("defaultCpuSet={}", state.pool));
-        let claim = Claim::new(&owner, state.pool, Exclusivity::Shared, &source);
+        add(context, &source, state, claims);
+    }
+}
+
+/// Adds the claims of one file.
+fn add(context: &Context<'_>, source: &Source, state: State, claims: &mut Claims) {
+    // The file stays when the kubelet is removed.
+    let active = context.runs(&PROGRAMS);
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for container in &state.containers {
+        *counts.entry(container.name.clone()).or_default() += 1;
+    }
+    for Container { pod, name, cpus } in state.containers {
+        // Two containers of one name are two owners.
+        let is_alone = counts.get(&name) == Some(&1);
+        let shown = match &pod {
+            Some(pod) if !is_alone => format!("{name} of pod {pod}"),
+            _ => name,
+        };
+        let source = match &pod {
+            Some(pod) => source.clone().with_value(format!("pod {pod}")),
+            None => source.clone(),
+        };
+        let owner = Owner::new(&CONTAINER, shown);
+        let claim = Claim::new(&owner, cpus, Exclusivity::Exclusive, &source);
         context.add(claims, Claim { active, ..claim });
     }
+    let owner = Owner::new(&POOL, "the other Kubernetes containers");
+    let source = source.clone().with_value(format!("defaultCpuSet={}", state.pool));
+    let claim = Claim::new(&owner, state.pool, Exclusivity::Shared, &source);
+    context.add(claims, Claim { active, ..claim });
 }
 
 #[cfg(test)]

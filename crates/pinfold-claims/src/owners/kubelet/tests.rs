@@ -41,12 +41,14 @@ fn the_earlier_format_and_the_policy_none_are_read() {
 #[test]
 fn a_file_of_another_version_is_a_finding() {
     let entries = STATIC.replace("{\"app\":\"2-3\",\"sidecar\":\"4\"}", "[\"2-3\"]");
-    assert_eq!(check(&entries, "entries.235148fe-393f-47a8-a17d-bd55bc1a836b is [\"2-3\"]"), 0);
+    assert_eq!(check(&entries, "entries.235148fe-393f-47a8-a17d-bd55bc1a836b is [\"2-3\"]"), 2);
     assert_eq!(check(&STATIC.replace("policyName", "policy"), "policyName is missing"), 0);
     // What is known of it counts.
     assert_eq!(check(&STATIC.replace("checksum", "podEntries"), "podEntries"), 4);
-    assert_eq!(check(&STATIC.replace("2-3", "3-2"), "entries.235148fe"), 0);
-    assert_eq!(check(&STATIC.replace("static", "distributed"), "policy distributed is unknown"), 4);
+    assert_eq!(check(&STATIC.replace("2-3", "3-2"), "entries.235148fe"), 3);
+    let policy = STATIC.replace("static", "distributed");
+    assert_eq!(check(&policy, "policy distributed is unknown (known: none, static); its"), 4);
+    assert!(!state(&policy).findings()[0].text.contains("not counted"));
     assert_eq!(check("", "EOF"), 0);
     assert_eq!(check("[]", "no JSON object"), 0);
     assert_eq!(check(&"[".repeat(100_000), "recursion"), 0);
@@ -71,6 +73,39 @@ fn a_container_is_found_by_the_cgroup_of_its_process() {
         assert_eq!(own, [true, true, false, true], "{group}");
     }
     assert!(claims.all().iter().all(|claim| !contains(claim, "/system.slice")));
+}
+
+#[test]
+fn a_bad_entry_leaves_the_other_containers() {
+    let text = r#"{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"a":"16-23","b":"9-3"},"v":7,"w":{"c":[]}}}"#;
+    let claims = claims_of(&host(32, &[(PATH, text.to_owned())]));
+    assert_eq!(found(&claims), ["a 16-23 exclusive", "the other Kubernetes containers 0 shared"]);
+    let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
+    assert_eq!(findings.len(), 3, "{findings:?}");
+    for (finding, part) in
+        findings.iter().zip(["entries.u.b: \"9-3\"", "entries.v is 7", "w.c is []"])
+    {
+        assert!(finding.contains(PATH) && finding.contains(part), "{finding}");
+    }
+}
+
+#[test]
+fn a_bad_pool_leaves_the_containers() {
+    assert_eq!(check(&STATIC.replace("0-1,6-7", "7-6"), "defaultCpuSet: \"7-6\""), 3);
+    assert_eq!(check(&STATIC.replace("\"0-1,6-7\"", "[0]"), "defaultCpuSet is [0]"), 3);
+    let entries = STATIC.replace("\"entries\":{", "\"entries\":5,\"checksum\":{");
+    assert_eq!(check(&entries, "entries is 5"), 1);
+}
+
+#[test]
+fn many_bad_entries_are_counted() {
+    let entries: Vec<String> = (0..5_000).map(|number| format!(r#""c{number}":"9-3""#)).collect();
+    let text =
+        format!(r#"{{"policyName":"static","entries":{{"u":{{"a":"2",{}}}}}}}"#, entries.join(","));
+    let claims = state(&text);
+    assert_eq!(found(&claims), ["a 2 exclusive"]);
+    assert_eq!(claims.findings().len(), 11);
+    assert!(claims.findings()[10].text.contains("4990 more values"), "{}", claims.findings()[10]);
 }
 
 proptest! {
