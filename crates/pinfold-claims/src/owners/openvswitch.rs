@@ -31,6 +31,9 @@ const FILES: [&str; 2] = ["/var/lib/openvswitch/conf.db", "/etc/openvswitch/conf
 const TABLE: &str = "Open_vSwitch";
 const COLUMN: &str = "other_config";
 
+/// Maximum number of characters of a value in a finding.
+const LONGEST_SNIPPET: usize = 80;
+
 /// The masks, with the owner and how the CPUs are used.
 const MASKS: [(&str, &str, Exclusivity); 2] = [
     ("pmd-cpu-mask", "Open vSwitch poll-mode threads", Exclusivity::Exclusive),
@@ -46,86 +49,145 @@ pub struct Setting {
     pub text: String,
 }
 
-/// The last values of `other_config` of the table `Open_vSwitch`, by key.
-///
-/// What comes before a damaged record counts, as it does for ovsdb-server; the second value says
-/// what is wrong with it, and in which line.
-pub fn parse(text: &str) -> (BTreeMap<String, Setting>, Option<String>) {
-    let mut rows: BTreeMap<String, BTreeMap<String, Setting>> = BTreeMap::new();
-    let mut error = None;
-    let mut lines = (1..).zip(text.lines());
+/// What the database says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Database {
+    /// The last values of `other_config` of the table `Open_vSwitch`, by key.
+    pub values: BTreeMap<String, Setting>,
+    /// A sentence with the line for each change that cannot be parsed; what was set before stays.
+    pub faults: Vec<String>,
+    /// What is wrong with the first damaged record, and its line. What comes before it counts, as
+    /// it does for ovsdb-server; the rest is not read.
+    pub damage: Option<String>,
+}
+
+/// The rows of the table by their UUIDs, and what could not be parsed.
+#[derive(Default)]
+struct Rows {
+    values: BTreeMap<String, BTreeMap<String, Setting>>,
+    faults: Vec<String>,
+}
+
+/// Parses the database.
+#[must_use]
+pub fn parse(text: &str) -> Database {
+    let mut rows = Rows::default();
+    let damage = read_records(text, &mut rows).err();
+    let Rows { values, faults } = rows;
+    Database { values: values.into_values().flatten().collect(), faults, damage }
+}
+
+/// Applies the records up to the first damaged one, which is an error with its line.
+fn read_records(text: &str, rows: &mut Rows) -> Result<(), String> {
+    let mut lines = (1..).zip(text.split('\n')).filter(|(_, text)| !text.is_empty()).peekable();
+    if lines.peek().is_none() {
+        return Err("line 1: the file is empty".to_owned());
+    }
     while let Some((line, head)) = lines.next() {
-        if head.is_empty() {
-            continue;
-        }
         if head.starts_with("OVSDB CLUSTER") {
-            error = Some(format!("line {line}: a clustered database, which Pinfold cannot read"));
-            break;
+            return Err(format!("line {line}: a clustered database, which Pinfold cannot read"));
         }
-        if !head.starts_with("OVSDB JSON ") {
-            error = Some(format!("line {line}: not an OVSDB record"));
-            break;
-        }
-        let Some((line, body)) = lines.next() else {
-            error = Some(format!("line {line}: the record has no content"));
-            break;
+        let Some(rest) = head.strip_prefix("OVSDB JSON ") else {
+            return Err(format!("line {line}: not an OVSDB record"));
         };
-        // Records of other tables, which are most of a large log, need not be parsed.
-        if !body.contains(COLUMN) || !body.contains(TABLE) {
+        let length = rest.split(' ').next().unwrap_or_default();
+        let Some((body_line, body)) = lines.next() else {
+            return Err(format!("line {line}: the record has no content"));
+        };
+        // It counts the end of the line too.
+        let found = body.len() + 1;
+        if length.parse() != Ok(found) {
+            let length: String = length.chars().take(LONGEST_SNIPPET).collect();
+            return Err(format!(
+                "line {line}: the record has a length of {length:?}, but its line has {found} bytes"
+            ));
+        }
+        // Records of other tables, which are most of a large log, need not be parsed. A removed row
+        // is null.
+        if !body.contains(TABLE) || !(body.contains(COLUMN) || body.contains("null")) {
             continue;
         }
         match serde_json::from_str::<Value>(body) {
             // The first record is the schema.
             Ok(record) if record.get("tables").is_some() => {}
-            Ok(record) => apply(&record, line, &mut rows),
-            Err(why) => {
-                error = Some(format!("line {line}: {why}"));
-                break;
+            Ok(record) => rows.apply(&record, body_line),
+            Err(why) => return Err(format!("line {body_line}: {why}")),
+        }
+    }
+    Ok(())
+}
+
+impl Rows {
+    /// Applies one record.
+    fn apply(&mut self, record: &Value, line: u32) {
+        let is_diff = record.get("_is_diff").and_then(Value::as_bool).unwrap_or(false);
+        let Some(table) = record.get(TABLE) else { return };
+        let Some(table) = table.as_object() else {
+            return self.refuse(line, TABLE, "an object of rows", table);
+        };
+        for (uuid, row) in table {
+            match row {
+                Value::Null => {
+                    self.values.remove(uuid);
+                }
+                Value::Object(columns) => {
+                    let Some(column) = columns.get(COLUMN) else { continue };
+                    match pairs(column) {
+                        Some(pairs) => self.set(uuid, &pairs, is_diff, line),
+                        None => self.refuse(line, COLUMN, "a map of strings", column),
+                    }
+                }
+                Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                    self.refuse(line, "a row of Open_vSwitch", "an object", row);
+                }
             }
         }
     }
-    (rows.into_values().flatten().collect(), error)
-}
 
-fn apply(record: &Value, line: u32, rows: &mut BTreeMap<String, BTreeMap<String, Setting>>) {
-    let is_diff = record.get("_is_diff").and_then(Value::as_bool).unwrap_or(false);
-    let Some(table) = record.get(TABLE).and_then(Value::as_object) else { return };
-    for (uuid, row) in table {
-        if row.is_null() {
-            rows.remove(uuid);
-            continue;
-        }
-        let Some(column) = row.get(COLUMN) else { continue };
-        let is_new = !rows.contains_key(uuid);
-        let values = rows.entry(uuid.clone()).or_default();
-        let pairs = pairs(column);
+    /// Replaces or changes the values of a row.
+    fn set(&mut self, uuid: &str, pairs: &[Pair<'_>], is_diff: bool, line: u32) {
+        let is_new = !self.values.contains_key(uuid);
+        let values = self.values.entry(uuid.to_owned()).or_default();
         if !is_diff || is_new {
-            *values = pairs
-                .into_iter()
-                .map(|(key, text)| (key.to_owned(), Setting { line, text: text.to_owned() }))
-                .collect();
-            continue;
+            values.clear();
         }
-        for (key, text) in pairs {
-            let is_removed = values.get(key).is_some_and(|known| known.text == text);
+        for Pair { key, text } in pairs {
+            let is_removed = is_diff && values.get(*key).is_some_and(|known| known.text == *text);
             if is_removed {
-                values.remove(key);
+                values.remove(*key);
             } else {
-                values.insert(key.to_owned(), Setting { line, text: text.to_owned() });
+                values.insert((*key).to_owned(), Setting { line, text: (*text).to_owned() });
             }
         }
     }
+
+    fn refuse(&mut self, line: u32, what: &str, expected: &str, value: &Value) {
+        let value = value.to_string();
+        let mut short: String = value.chars().take(LONGEST_SNIPPET).collect();
+        if short.len() < value.len() {
+            short.push('…');
+        }
+        self.faults.push(format!(
+            "line {line}: {what} is not {expected}, so what was set before it stays: {short}"
+        ));
+    }
 }
 
-/// The pairs of a map of strings: `["map",[["key","value"]]]`.
-fn pairs(column: &Value) -> Vec<(&str, &str)> {
-    let is_map = column.get(0).and_then(Value::as_str) == Some("map");
-    let pairs = column.get(1).filter(|_| is_map).and_then(Value::as_array);
-    pairs
-        .into_iter()
-        .flatten()
-        .filter_map(|pair| Some((pair.get(0)?.as_str()?, pair.get(1)?.as_str()?)))
-        .collect()
+/// A key of a map and its value.
+struct Pair<'v> {
+    key: &'v str,
+    text: &'v str,
+}
+
+/// The pairs of a map of strings: `["map",[["key","value"]]]`; `None` for anything else.
+fn pairs(column: &Value) -> Option<Vec<Pair<'_>>> {
+    let [kind, pairs] = column.as_array()?.as_slice() else { return None };
+    let pairs = pairs.as_array().filter(|_| kind == "map")?;
+    let parsed = pairs.iter().map(|pair| match pair.as_array()?.as_slice() {
+        [key, text] => Some(Pair { key: key.as_str()?, text: text.as_str()? }),
+        _ => None,
+    });
+    parsed.collect()
 }
 
 /// The CPU of a poll-mode thread by its name, which the thread's mask must confirm.
@@ -147,16 +209,14 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             continue;
         }
         let Some(text) = context.text(path, claims) else { continue };
-        let (found, error) = parse(&text);
-        if let Some(why) = error {
-            context.refuse(
-                claims,
-                &Source::file(path, None),
-                format!("{why}, so the rest of the file is unknown"),
-            );
+        let database = parse(&text);
+        let source = Source::file(path, None);
+        context.refuse_all(claims, &source, &database.faults);
+        if let Some(why) = database.damage {
+            context.refuse(claims, &source, format!("{why}, so the rest of the file is unknown"));
         }
-        if !found.is_empty() {
-            (values, file) = (found, path);
+        if !database.values.is_empty() {
+            (values, file) = (database.values, path);
             break;
         }
     }

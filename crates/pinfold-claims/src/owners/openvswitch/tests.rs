@@ -22,9 +22,9 @@ fn set(pairs: &str, is_diff: bool) -> String {
 }
 
 fn values(text: &str) -> Vec<String> {
-    let (found, error) = parse(text);
-    assert_eq!(error, None, "{text}");
-    found
+    let Database { values, faults, damage } = parse(text);
+    assert_eq!((damage, faults.len()), (None, 0), "{text}");
+    values
         .into_iter()
         .map(|(key, setting)| format!("{key}={} ({})", setting.text, setting.line))
         .collect()
@@ -36,8 +36,7 @@ fn later_records_replace_the_column() {
     let second = set(r#"["dpdk-init","true"],["pmd-cpu-mask","0xc"]"#, false);
     assert_eq!(values(&log(&[&first])), ["dpdk-init=true (4)", "pmd-cpu-mask=0x6 (4)"]);
     assert_eq!(values(&log(&[&first, &second])), ["dpdk-init=true (6)", "pmd-cpu-mask=0xc (6)"]);
-    let removed =
-        r#"{"Open_vSwitch":{"f5a0b9c8-0000-4d5e-8f7a-112233445566":null},"other_config":0}"#;
+    let removed = r#"{"_date":1,"Open_vSwitch":{"f5a0b9c8-0000-4d5e-8f7a-112233445566":null}}"#;
     assert!(values(&log(&[&first, removed])).is_empty());
 }
 
@@ -66,12 +65,62 @@ fn damaged_databases_and_masks_are_findings() {
     let record = set(r#"["pmd-cpu-mask","0x6"]"#, false);
     let whole = log(&[&record]);
     let one = ["Open vSwitch poll-mode threads 1-2 exclusive"];
-    check(format!("{whole}OVSDB JSON 9 x\n{{\"Open_vSwitch\":{{\"other_config"), &one, "line 6");
+    check(format!("{whole}OVSDB JSON 31 x\n{{\"Open_vSwitch\":{{\"other_config"), &one, "line 6");
     check(format!("{whole}OVSDB JSON 9 x\n"), &one, "no content");
     check(format!("{whole}garbage\n"), &one, "line 5");
     check("OVSDB CLUSTER 5 x\n{}\n".to_owned(), &[], "clustered");
-    check(whole.replace("0x6", "0x66"), &one, "5-6");
-    check(whole.replace("0x6", "0xg"), &[], "line 4: pmd-cpu-mask");
+    check(log(&[&record.replace("0x6", "0x66")]), &one, "5-6");
+    check(log(&[&record.replace("0x6", "0xg")]), &[], "line 4: pmd-cpu-mask");
+    for empty in ["", "\n", "\n\n"] {
+        check(empty.to_owned(), &[], "line 1: the file is empty");
+    }
+}
+
+/// A record of the one row.
+fn row(value: &str) -> String {
+    format!(r#"{{"Open_vSwitch":{{"f5a0b9c8-0000-4d5e-8f7a-112233445566":{value}}}}}"#)
+}
+
+/// A record of the column of the one row.
+fn column(value: &str) -> String {
+    row(&format!(r#"{{"other_config":{value}}}"#))
+}
+
+#[test]
+fn a_change_that_cannot_be_parsed_leaves_the_value_before() {
+    let good = set(r#"["pmd-cpu-mask","0xc"]"#, false);
+    let one = ["Open vSwitch poll-mode threads 2-3 exclusive"];
+    let strange = [
+        column(r#"["map",[["pmd-cpu-mask"],5,["pmd-cpu-mask",7]]]"#),
+        column(r#"{"pmd-cpu-mask":"0x30"}"#),
+        column(r#"["set",[]]"#),
+        column(r#"["map"]"#),
+        column("null"),
+        row(r#"["other_config"]"#),
+        r#"{"Open_vSwitch":"other_config"}"#.to_owned(),
+    ];
+    for record in &strange {
+        check(log(&[&good, record]), &one, "line 6: ");
+        // The records after it count.
+        let text = log(&[&good, record, &set(r#"["pmd-cpu-mask","0x2"]"#, false)]);
+        check(text, &["Open vSwitch poll-mode threads 1 exclusive"], "line 6: ");
+    }
+    let many = vec![strange[0].as_str(); 5_000];
+    let claims = claims_of(&host(4, &[(PATH, log(&many))]));
+    assert_eq!(claims.findings().len(), 11);
+}
+
+#[test]
+fn a_record_of_another_length_ends_the_database() {
+    let good = log(&[&set(r#"["pmd-cpu-mask","0xc"]"#, false)]);
+    let next = log(&[&set(r#"["pmd-cpu-mask","0x1"]"#, false)]);
+    let one = ["Open vSwitch poll-mode threads 2-3 exclusive"];
+    for length in ["-5", "3", "100", "99999999999999999999", "", "x"] {
+        let text = format!("{good}OVSDB JSON {length} aa\n{{\"Open_vSwitch\":{{}}}}\n{next}");
+        check(text, &one, &format!("line 5: the record has a length of \"{length}\""));
+    }
+    // The end of the last line may be missing.
+    assert_eq!(values(good.trim_end()), ["pmd-cpu-mask=0xc (4)"]);
 }
 
 fn check(text: String, expected: &[&str], part: &str) {
