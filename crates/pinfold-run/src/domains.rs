@@ -99,11 +99,11 @@ pub fn domain_request(
     file: Result<Option<Domains>, Failure>,
 ) -> DomainRequest {
     let mut asked = DomainRequest::default();
-    let mut origins = Vec::new();
+    let (mut own_origin, mut origins) = (None, Vec::new());
     let own = match machine.xml.map_or(Ok(None), metadata) {
         Ok(None) => None,
         Ok(Some((settings, line))) => {
-            origins.push(format!("its metadata, line {line}"));
+            own_origin = Some(format!("its metadata, line {line}"));
             Some(settings)
         }
         Err(finding) => {
@@ -119,8 +119,7 @@ pub fn domain_request(
     let left_out = |fault: &ConfigError, what| {
         warning(FILE, format!("{path}: {fault}; {what} left out"), fault.hint())
     };
-    let faults = file.faults.iter();
-    asked.findings.extend(faults.map(|fault| left_out(fault, "this table is")));
+    asked.findings.extend(file.faults.iter().map(|fault| left_out(fault, "this table is")));
     let row = match file.row(machine.name, machine.uuid) {
         Ok(None) => None,
         Ok(Some(row)) if row.fault.is_some() => {
@@ -150,6 +149,9 @@ pub fn domain_request(
         None => own.is_some() || file.default.place == Some(true),
     };
     asked.is_excluded = row.as_ref().is_some_and(|settings| settings.place == Some(false));
+    // Only a row can have that key.
+    let own_origin = own_origin.filter(|_| !asked.is_excluded);
+    let origins: Vec<String> = own_origin.into_iter().chain(origins).collect();
     asked.origin = if origins.is_empty() { "by default".to_owned() } else { origins.join("; ") };
     asked.settings = is_placed.then(|| {
         own.unwrap_or_default()
@@ -226,10 +228,8 @@ place = false
         assert_eq!(only.settings.unwrap().strategy.as_deref(), Some("compact"));
         assert_eq!(check("web", "").settings, None);
         assert!(check("web-off", "").is_excluded && !check("web", "").is_excluded);
-        assert_eq!(
-            check("web-off", "<p:placement xmlns:p='urn:pinfold:placement'/>").settings,
-            None
-        );
+        let off = check("web-off", "<p:placement xmlns:p='urn:pinfold:placement'/>");
+        assert_eq!((off.settings, off.origin.as_str()), (None, "/d.toml, line 7"));
     }
 
     #[test]

@@ -17,12 +17,12 @@ use pinfold_apply::{JournalError, Journals, RecordedPin};
 use pinfold_config::domains::DomainSettings;
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Stdio;
-use pinfold_host::{Clock as _, LiveHost, SystemClock, log, proc_stat};
+use pinfold_host::{Clock as _, HostError, LiveHost, SystemClock, log, proc_stat};
 use pinfold_model::text::pus_text;
 use pinfold_model::{Command, Finding, Plan, Severity, Tid, escape};
-use pinfold_vm::DiscoveredVm;
-use pinfold_vm::libvirt::{Caller, HookDomain, LibvirtError, PinTarget};
+use pinfold_vm::libvirt::{Caller, HookDomain, PinTarget};
 use pinfold_vm::threads;
+use pinfold_vm::{DiscoveredVm, VmError};
 
 use crate::apply_session::{self, OnStop, Placement};
 use crate::claims;
@@ -81,6 +81,19 @@ pub fn handle(event: &HookEvent, state: Option<&str>) {
 pub fn log_unknown_call(why: &str) {
     let date = time::date(SystemClock.unix_seconds());
     log::write(LOG, &date, &format!("ignored a call that was not understood: {why}"));
+}
+
+/// Prints and logs arguments that this version does not know; a later libvirt may add some.
+pub fn report_surplus(event: &HookEvent, arguments: &[String]) {
+    if !arguments.is_empty() && (is_end(event) || is_start(event)) {
+        let shown: Vec<String> = arguments.iter().map(|one| format!("{one:?}")).collect();
+        report(event, &format!("has arguments that are ignored: {}", shown.join(" ")));
+    }
+}
+
+/// True for an event at which a domain is placed.
+fn is_start(event: &HookEvent) -> bool {
+    matches!((event.operation.as_str(), event.phase.as_str()), ("started" | "reconnect", "begin"))
 }
 
 /// True for an event at which a domain has ended.
@@ -151,24 +164,24 @@ fn report_finding(event: &HookEvent, finding: &Finding) {
 }
 
 fn place(event: &HookEvent, state: Option<&str>, occasion: Occasion) -> Result<(), Failure> {
+    // Also where nothing asks for the domain: a call with this fault never places one.
+    state.map(|path| host::state_path(Some(path))).transpose()?;
     let (xml, domain) = read_domain()?;
+    if domain.name != event.domain && !event.is_late {
+        let own = escape::name(&domain.name);
+        report(event, &format!("has the name {own:?} in its XML, which is used"));
+    }
     let Some(choice) = choose(event, &domain, &xml)? else { return Ok(()) };
     let host = host::live_in_hook(Caller::Hook)?;
     let state = host::state(state)?;
     let journals = host::journals(&state, &SystemClock)?;
     let pid = match domain.process(&host, &event.run_dir) {
         Ok(pid) => pid,
-        Err(error)
-            if !files::exists(&event.run_dir)
-                || matches!(error.downcast_driver(), Some(LibvirtError::PidFile { .. })) =>
-        {
-            return Err(error.into());
-        }
-        // Its start waits for this hook, so only its process can have ended.
-        Err(error) => {
+        Err(error) if matches!(error, VmError::NoProcess { .. }) => {
             report(event, &format!("was not placed, its process has ended: {error}"));
             return Ok(());
         }
+        Err(error) => return Err(error.into()),
     };
     if occasion == Occasion::Reconnect && keeps(&host, &journals, pid)? {
         return Ok(());
@@ -380,9 +393,12 @@ fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failur
 
 fn read_domain() -> Result<(String, HookDomain), Failure> {
     // Ends after ten seconds of silence: libvirt waits for this process.
-    let xml = files::read_text("-").map_err(|error| inputs::input_failure(&error))?;
+    let fail = |error: &HostError| Failure::from_error(Exit::Input, error, None);
+    let bytes = files::read("-").map_err(|error| fail(&error))?;
+    let xml = files::text("the domain's XML on standard input", bytes);
+    let xml = xml.map_err(|error| fail(&error))?;
     let domain = HookDomain::from_xml(&xml).map_err(|error| {
-        Failure::new(Exit::Input, format!("standard input: {error}"))
+        Failure::new(Exit::Input, error.to_string())
             .with_hint("libvirt calls this, with the domain's XML")
     })?;
     Ok((xml, domain))

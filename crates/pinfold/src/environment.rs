@@ -31,9 +31,17 @@ const HELP_COLUMNS: u16 = 100;
 /// # Errors
 /// If it is not a valid command line.
 pub fn parse() -> Result<Cli, clap::Error> {
+    parse_from(&std::env::args_os().collect::<Vec<_>>())
+}
+
+/// The same with another command line.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_from(words: &[OsString]) -> Result<Cli, clap::Error> {
     let command = layout::command().term_width(help_columns());
     let known = variables(&command);
-    let matches = command.clone().try_get_matches()?;
+    let matches = command.clone().try_get_matches_from(words)?;
     // Commands that Pinfold starts itself were checked by the command that the user typed.
     let is_hidden = matches.subcommand_name().and_then(|name| command.find_subcommand(name));
     if !is_hidden.is_some_and(Command::is_hide_set) {

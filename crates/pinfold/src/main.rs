@@ -37,7 +37,10 @@ fn main() -> ExitCode {
     let cli = match environment::parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && libvirt_hook::is_called() => {
-            return libvirt_hook::ignore(error);
+            match libvirt_hook::parse_known(error) {
+                Ok(cli) => cli,
+                Err(error) => return libvirt_hook::ignore(error),
+            }
         }
         Err(error) => return environment::explain(error),
     };

@@ -4,6 +4,7 @@
 //! privilege escalation. The directory is opened once and kept open; names are looked up in it
 //! without following links, and every file must belong to this user only.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
@@ -38,7 +39,7 @@ impl StateDir {
     ///
     /// # Errors
     /// [`HostError::Untrusted`] if it is a link, belongs to another user or is writable for others;
-    /// [`HostError::File`] if it cannot be created or opened.
+    /// [`HostError::File`] if it cannot be created or opened, or its path has a control character.
     pub fn open(path: &str) -> Result<Self, HostError> {
         Self::open_as(path, Mode::from_raw_mode(0o700))
     }
@@ -56,6 +57,7 @@ impl StateDir {
     /// # Errors
     /// As [`StateDir::open`].
     pub fn open_existing(path: &str) -> Result<Option<Self>, HostError> {
+        require_one_line(path)?;
         match Self::open_checked(without_slash(path)) {
             Ok(directory) => Ok(Some(directory)),
             Err(error) if error.is_gone() => Ok(None),
@@ -64,6 +66,7 @@ impl StateDir {
     }
 
     fn open_as(path: &str, mode: Mode) -> Result<Self, HostError> {
+        require_one_line(path)?;
         let path = without_slash(path);
         if let Some((parent, _)) = path.rsplit_once('/')
             && !parent.is_empty()
@@ -402,6 +405,19 @@ fn is_of(path: &str, uid: u32) -> Option<Stat> {
 pub(super) fn identity(path: &str) -> Option<(u64, u64)> {
     let stat = rustix::fs::stat(path).ok()?;
     Some((stat.st_dev, stat.st_ino))
+}
+
+/// Refuses a path that the lines of other files could not name.
+fn require_one_line(path: &str) -> Result<(), HostError> {
+    if path.contains(char::is_control) {
+        let why = "the path has a control character; choose another directory";
+        return Err(HostError::file(
+            "open",
+            path,
+            io::Error::new(io::ErrorKind::InvalidInput, why),
+        ));
+    }
+    Ok(())
 }
 
 fn fail_untrusted(path: &str, why: &str) -> HostError {

@@ -111,6 +111,21 @@ fn state_is_private_and_survives() {
 }
 
 #[test]
+fn a_path_with_a_control_character_is_refused() {
+    let (_folder, root) = folder();
+    let path = format!("{root}/a\nb");
+    for error in [
+        StateDir::open(&path).unwrap_err(),
+        StateDir::open_visible(&path).unwrap_err(),
+        StateDir::open_existing(&path).unwrap_err(),
+    ] {
+        let text = crate::with_causes(&error);
+        assert!(text.contains("a\\u000ab: the path has a control character; choose"), "{text}");
+    }
+    assert!(!std::fs::exists(&path).unwrap(), "nothing is created");
+}
+
+#[test]
 fn directories_that_others_could_have_filled_are_refused() {
     let (_folder, base) = folder();
     let own = format!("{base}/own");

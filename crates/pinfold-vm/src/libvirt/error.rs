@@ -1,6 +1,6 @@
 //! Errors of libvirt.
 
-use pinfold_model::Tid;
+use pinfold_model::{Tid, escape};
 
 use crate::error::DriverError;
 
@@ -46,13 +46,19 @@ pub enum LibvirtError {
         /// The fault in the output.
         why: String,
     },
-    /// The PID file of a domain has no process ID.
-    #[error("{path} has no process ID: {text:?}")]
+    /// The XML that libvirt passes to a hook is not understood.
+    #[error("cannot parse the domain's XML on standard input: {why}")]
+    HookXml {
+        /// The fault in the XML.
+        why: String,
+    },
+    /// The PID file of a domain does not name the domain's process.
+    #[error("libvirt's PID file {} {why}", escape::name(path))]
     PidFile {
         /// Path of the file.
         path: String,
-        /// The start of its content.
-        text: String,
+        /// What is wrong with it, as a verb and its object.
+        why: String,
     },
     /// libvirt reports a thread that does not belong to the domain's process on this host.
     #[error(
@@ -107,6 +113,7 @@ impl DriverError for LibvirtError {
             }
             LibvirtError::Virsh { .. }
             | LibvirtError::Output { .. }
+            | LibvirtError::HookXml { .. }
             | LibvirtError::NoSuchPin { .. } => return None,
         };
         Some(hint.to_owned())

@@ -112,7 +112,8 @@ fn a_hook_gets_the_domain() {
     for (name, uuid) in [("", uuid), ("../a", uuid), ("a", ""), ("a", "x"), ("a\nb", uuid)] {
         HookDomain::from_xml(&xml(name, uuid)).unwrap_err();
     }
-    HookDomain::from_xml("").unwrap_err();
+    let error = HookDomain::from_xml("").unwrap_err().to_string();
+    assert!(error.starts_with("cannot parse the domain's XML on standard input: "), "{error}");
 }
 
 fn xml(name: &str, uuid: &str) -> String {

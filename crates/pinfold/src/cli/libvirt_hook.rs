@@ -20,7 +20,7 @@ pub struct LibvirtHookArgs {
     #[arg(value_name = "EXTRA", allow_hyphen_values = true)]
     pub extra: Option<OsString>,
     /// What a later libvirt may add
-    #[arg(hide = true, allow_hyphen_values = true)]
+    #[arg(hide = true)]
     pub more: Vec<OsString>,
     /// Read the plans from DIR: UUID.json or NAME.json, written by `pinfold plan --json`
     #[arg(long, value_name = "DIR", default_value = "/etc/pinfold/domains")]

@@ -257,11 +257,29 @@ fn libvirt_does_not_wait_for_many_other_starts() {
 #[test]
 fn what_the_hook_does_not_understand_never_prevents_a_start() {
     let Some(domain) = Domain::new() else { return };
-    // A later libvirt may add arguments.
-    let words =
-        [domain.words("started", "begin", &metadata("")), vec!["--new".to_owned()]].concat();
+    // A later libvirt may add arguments; options may follow them.
+    let plans = domain.machine.path("plans");
+    for surplus in [&["--new"][..], &["x"], &["x", "--new=1", "y", "--newer"]] {
+        let more = surplus.iter().copied().chain(["--late"]).map(str::to_owned).collect();
+        let words = [domain.words("started", "begin", &metadata("")), more].concat();
+        let said = Domain::expect_harmless(&run("sh", words));
+        assert!(domain.is_placed(), "{said}");
+        assert!(said.contains("has arguments that are ignored: "), "{said}");
+        assert!(surplus.iter().all(|word| said.contains(&format!("{word:?}"))), "{said}");
+        domain.machine.run(&["undo", "--all"]).expect_success();
+    }
+    assert!(!files::exists(&plans), "{plans}");
+    let mut words = domain.words("started", "begin", "");
+    words.extend(["--state-dir".to_owned(), String::new()]);
     let said = Domain::expect_harmless(&run("sh", words));
-    assert!(domain.is_placed(), "{said}");
+    assert!(said.contains("was not placed") && said.contains("--state-dir or"), "{said}");
+    let mut words = domain.words("started", "begin", &metadata(""));
+    let own = words.iter().position(|word| *word == domain.machine.name).expect("the name");
+    words[own] = "other".to_owned();
+    let said = Domain::expect_harmless(&run("sh", words));
+    let name = &domain.machine.name;
+    let expected = format!("domain \"other\" has the name {name:?} in its XML, which is used");
+    assert!(said.contains(&expected), "{said}");
     domain.machine.run(&["undo", "--all"]).expect_success();
     let state = domain.machine.path("state");
     let call = "\"$0\" --state-dir \"$1\" libvirt-hook \"$(printf 'a\\377')\" started begin -";
@@ -275,6 +293,46 @@ fn what_the_hook_does_not_understand_never_prevents_a_start() {
         let said = Domain::expect_harmless(&domain.hook("started", "begin", &metadata("")));
         assert!(said.contains(".pid has no process ID: \""), "{said}");
         assert!(said.contains("was not placed") && said.len() < 1000, "{said}");
+    }
+}
+
+#[test]
+fn the_hook_names_what_is_wrong_with_a_pid_file() {
+    let Some(domain) = Domain::new() else { return };
+    let path = domain.machine.path(&format!("{}.pid", domain.machine.name));
+    let (own, uuid) = (own_pid(), "not the QEMU of domain");
+    let foreign = format!("echo {own} > \"$0\"");
+    let mismatch = format!("names process {own}, which is {uuid}");
+    for (make, expected) in [
+        ("true", "does not exist"),
+        ("mkfifo \"$0\"", "is a pipe, not a regular file"),
+        ("mkdir \"$0\"", "is a directory, not a regular file"),
+        ("ln -s /dev/zero \"$0\"", "is a device, not a regular file"),
+        ("printf '\\377' > \"$0\"", "has no process ID: it is not text"),
+        ("echo 4194305 > \"$0\"", "has no process ID: \"4194305\""),
+        (foreign.as_str(), mismatch.as_str()),
+    ] {
+        run("rm", ["-rf", &path]).expect_success();
+        run("sh", ["-c", make, &path]).expect_success();
+        let said = Domain::expect_harmless(&domain.hook("started", "begin", &metadata("")));
+        let expected = format!("libvirt's PID file {path} {expected}");
+        assert!(said.contains("was not placed") && said.contains(&expected), "{said}");
+        assert!(!said.contains("has ended") && !said.contains("standard input"), "{said}");
+    }
+}
+
+#[test]
+fn xml_that_is_not_understood_is_named_as_that_of_standard_input() {
+    let Some(domain) = Domain::new() else { return };
+    for (make, expected) in [
+        ("printf '<domain'", "cannot parse the domain's XML on standard input: "),
+        ("printf 'a\\n\\377'", "the domain's XML on standard input: line 2, byte offset 2: 0xff"),
+    ] {
+        let mut words = domain.words("started", "begin", "");
+        words[1] = format!("{make} | \"$@\"");
+        let said = Domain::expect_harmless(&run("sh", words));
+        assert!(said.contains(expected), "{said}");
+        assert!(!said.contains("virsh") && !said.contains("iconv"), "{said}");
     }
 }
 
