@@ -143,14 +143,15 @@ pub(super) fn domain_element(root: Node<'_, '_>) -> Result<Domain, DomainError> 
         page_bytes: page_bytes(root)?,
         mark: mark(root),
     };
+    let lines = Lines::new(root.document().input_text());
     for tune in children(root, "cputune") {
-        cputune(tune, &mut found)?;
+        cputune(tune, &lines, &mut found)?;
     }
     for cpu in children(root, "cpu") {
-        guest(cpu, &mut found)?;
+        guest(cpu, &lines, &mut found)?;
     }
     for tune in children(root, "numatune") {
-        numatune(tune, &mut found)?;
+        numatune(tune, &lines, &mut found)?;
     }
     Ok(found)
 }
@@ -281,7 +282,7 @@ fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
     Ok(numbers.into_iter().collect())
 }
 
-fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+fn cputune(tune: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
     let mut pinned: BTreeSet<Target> = found.pins.iter().map(|pin| pin.value.0).collect();
     for node in tune.children().filter(Node::is_element) {
         let target = match node.tag_name().name() {
@@ -289,7 +290,7 @@ fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             "emulatorpin" => Target::Emulator,
             "iothreadpin" => Target::Iothread(number(node, "iothread")?),
             "vcpusched" | "emulatorsched" | "iothreadsched" => {
-                scheduler(node, found)?;
+                scheduler(node, lines, found)?;
                 continue;
             }
             _ => continue,
@@ -298,12 +299,12 @@ fn cputune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             return Err(error_at(node, format!("{} is pinned a second time", name(target))));
         }
         let pus = cpuset(node, "cpuset", attribute(node, "cpuset")?)?;
-        found.pins.push(Located { value: (target, pus), place: place(node) });
+        found.pins.push(Located { value: (target, pus), place: lines.place(node) });
     }
     Ok(())
 }
 
-fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+fn scheduler(node: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
     let policy = match attribute(node, "scheduler")? {
         "batch" => Policy::Batch { nice: 0 },
         "idle" => Policy::Idle,
@@ -323,12 +324,13 @@ fn scheduler(node: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> 
         }
         _ => vec![Target::Emulator],
     };
+    let place = lines.place(node);
     for target in targets {
         if found.schedulers.iter().any(|entry| entry.value.0 == target) {
             let why = format!("{} is given a scheduler a second time", name(target));
             return Err(error_at(node, why));
         }
-        found.schedulers.push(Located { value: (target, policy), place: place(node) });
+        found.schedulers.push(Located { value: (target, policy), place: place.clone() });
     }
     Ok(())
 }
@@ -346,7 +348,7 @@ fn priority(node: Node<'_, '_>) -> Result<u8, DomainError> {
     }
 }
 
-fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+fn guest(cpu: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
     if let Some(node) = child(cpu, "topology") {
         let optional = |name: &str| match node.attribute(name) {
             Some(_) => number(node, name),
@@ -378,12 +380,12 @@ fn guest(cpu: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
             Some(text) => Some(amount(node, text, "unit")?),
             None => None,
         };
-        found.cells.push(Located { value: Cell { id, vcpus, bytes }, place: place(node) });
+        found.cells.push(Located { value: Cell { id, vcpus, bytes }, place: lines.place(node) });
     }
     Ok(())
 }
 
-fn numatune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
+fn numatune(tune: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
     if let Some(node) = child(tune, "memory") {
         let nodes = match node.attribute("nodeset") {
             Some(list) => Some(nodeset(node, list)?),
@@ -396,7 +398,7 @@ fn numatune(tune: Node<'_, '_>, found: &mut Domain) -> Result<(), DomainError> {
         let cell = number(node, "cellid")?;
         let nodes = nodeset(node, attribute(node, "nodeset")?)?;
         let value = Memnode { cell, mode: mode_of(node), nodes };
-        found.memnodes.push(Located { value, place: place(node) });
+        found.memnodes.push(Located { value, place: lines.place(node) });
     }
     Ok(())
 }
@@ -504,14 +506,36 @@ pub fn text_of(node: Option<Node<'_, '_>>) -> Option<String> {
 
 /// The line and the opening tag of an element.
 pub fn place(node: Node<'_, '_>) -> Place {
-    let document = node.document();
-    let source = document.input_text().get(node.range()).unwrap_or_default();
+    let line = node.document().text_pos_at(node.range().start).row;
+    Place { line: Some(line), text: opening_tag(node), ..Place::default() }
+}
+
+/// The ends of all lines of a text. [`place`] counts the lines before its element, so that the
+/// places of all pins of a large file would take a time that grows with the square of its size.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn new(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// The same as [`place`].
+    fn place(&self, node: Node<'_, '_>) -> Place {
+        let start = node.range().start;
+        let before = self.0.partition_point(|end| *end < start);
+        let line = u32::try_from(before + 1).ok();
+        Place { line, text: opening_tag(node), ..Place::default() }
+    }
+}
+
+/// The opening tag of an element, shortened.
+fn opening_tag(node: Node<'_, '_>) -> String {
+    let source = node.document().input_text().get(node.range()).unwrap_or_default();
     let opening = source.split_inclusive('>').next().unwrap_or_default();
     let words: Vec<&str> = opening.split_whitespace().collect();
     let mut text = words.join(" ");
     if text.chars().count() > LONGEST_SNIPPET {
         text = text.chars().take(LONGEST_SNIPPET).collect::<String>() + "…";
     }
-    let line = Some(document.text_pos_at(node.range().start).row);
-    Place { line, text, ..Place::default() }
+    text
 }

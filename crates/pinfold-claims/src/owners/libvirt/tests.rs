@@ -48,6 +48,25 @@ fn pins_of_a_definition_have_their_lines() {
 }
 
 #[test]
+fn twenty_thousand_pins_have_their_cpus_and_lines() {
+    let vcpus = (0..16_384).map(|vcpu| format!("<vcpupin vcpu='{vcpu}' cpuset='{}'/>", vcpu % 64));
+    let iothreads =
+        (1..=3_616).map(|number| format!("<iothreadpin iothread='{number}' cpuset='64'/>\n"));
+    let pins: String = vcpus.chain(["\n".to_owned()]).chain(iothreads).collect();
+    let text = format!(
+        "<domain type='kvm'>\n<name>web</name>\n<vcpu>16384</vcpu>\n<cputune>{pins}</cputune>\n\
+         </domain>\n"
+    );
+    let file = parse(&text).unwrap();
+    assert_eq!(file.pins.len(), 20_000);
+    let lines: Vec<Option<u32>> = file.pins.iter().map(|pin| pin.line).collect();
+    assert_eq!([lines[0], lines[16_383], lines[16_384]], [Some(4), Some(4), Some(5)]);
+    assert_eq!(lines[19_999], Some(4 + 3_616));
+    let files = [("/run/libvirt/qemu/web.xml", status(&text, 4242))];
+    assert_eq!(found(&claims_of(&host(80, &files))), ["web 0-64 shared"]);
+}
+
+#[test]
 fn a_status_file_has_its_process() {
     let file = parse(&status(WEB, 4242)).unwrap();
     assert_eq!((file.name.as_str(), file.pid), ("web", Some(Tid(4242))));
