@@ -1,5 +1,5 @@
 //! How quiet CPUs were while a command ran: interrupts on them, switches from the command to other
-//! tasks, and with an [`Observer`] its gaps by cause, its migrations and the frequency.
+//! tasks, and with an `Observer` its gaps by cause, its migrations and the frequency.
 //!
 //! ```text
 //! /proc/interrupts            CPU0       CPU1

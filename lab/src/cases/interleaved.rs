@@ -101,6 +101,8 @@ struct Host<'g> {
     pins: BTreeMap<&'static str, u64>,
     /// The same, and those to which an undo of that placement may return.
     all_pins: BTreeSet<(&'static str, u64)>,
+    /// The domains that `apply` has pinned: a saved image has those pins, and no undo finds them.
+    applied: BTreeSet<&'static str>,
     /// An isolation in this round may have moved it off these CPUs.
     isolates: bool,
     events: Vec<String>,
@@ -139,6 +141,7 @@ pub(super) fn keep_order(
         web_cpus: None,
         pins: BTreeMap::new(),
         all_pins: BTreeSet::new(),
+        applied: BTreeSet::new(),
         isolates: false,
         events: Vec::new(),
     };
@@ -202,6 +205,7 @@ impl Host<'_> {
                 self.events.push(format!("stop {name}"));
                 self.running.remove(name);
                 self.pins.remove(name);
+                self.applied.remove(name);
                 self.all_pins.retain(|(other, _)| *other != name);
                 self.stop(name)
             }
@@ -214,6 +218,7 @@ impl Host<'_> {
                     Manager::Libvirt => format!("--libvirt {name}"),
                 };
                 self.pins.remove(name);
+                self.applied.insert(name);
                 self.pinfold(&format!("apply {machine} -s low-latency{isolate}"))
             }
             3 => self.pinfold(&format!("undo {name}")),
@@ -261,6 +266,7 @@ impl Host<'_> {
                 self.events.push("libvirtd killed".to_owned());
                 RESTART.to_owned()
             }
+            _ if self.applied.contains(name) => "true".to_owned(),
             _ => {
                 self.events.push(format!("managedsave {name}"));
                 format!("virsh -q managedsave {name} && virsh -q start {name}")
@@ -393,6 +399,7 @@ impl Host<'_> {
         }
         self.pins.clear();
         self.all_pins.clear();
+        self.applied.clear();
         let left = self.guest.shell(LEFT)?;
         if !left.contains("no placement is active") || left.contains("waiter") {
             return Err(LabError::wrong("what is left of Pinfold", left));
