@@ -189,7 +189,7 @@ fn header(one: &Summary) -> Option<Header> {
     Some(one.record.as_ref().ok()?.as_ref()?.header.clone())
 }
 
-/// What tells two machines with the same name apart.
+/// What distinguishes two machines with the same name.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Identity {
     /// The UUID of a domain, or of a process of QEMU that has one.

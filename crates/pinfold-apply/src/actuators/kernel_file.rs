@@ -415,6 +415,7 @@ fn uses(host: &dyn HostMut, group: &str, name: &[u8]) -> Result<bool, HostError>
     }
     for (_, file, unused) in USES.iter().filter(|(controller, ..)| *controller == name) {
         let bytes = tasks::ignore_gone(host.read(&paths::cgroup_file(group, file)))?;
+        // A file that is gone has no value.
         let text = content_text(&bytes.unwrap_or_default());
         let is_unused = text.is_empty()
             || unused.iter().any(|value| {
