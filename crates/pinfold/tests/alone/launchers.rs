@@ -23,13 +23,18 @@ const LAUNCHERS: [[&str; 3]; 3] = [
     ["parallel", "--ssh in-vnode -j 1 -S", ""],
 ];
 
-/// The agent of the page, with the binary and the state directory of this test.
+/// The agent of the page, with the binary and the directories of this test.
 fn agent(sandbox: &Sandbox) -> String {
     let (_, rest) = PAGE.split_once("#!/bin/sh\n").expect("a script");
     let (script, _) = rest.split_once("```").expect("its end");
-    let own = format!("exec '{PINFOLD}' --state-dir '{}' ", sandbox.path("state"));
-    assert_eq!(script.matches("exec pinfold ").count(), 1, "{script}");
-    format!("#!/bin/sh\n{}", script.replace("exec pinfold ", &own))
+    let command = format!("exec '{PINFOLD}' --state-dir '{}' ", sandbox.path("state"));
+    let replaced = [("exec pinfold ", command), ("/run/in-vnode", sandbox.path("temporary"))];
+    let mut script = format!("#!/bin/sh\n{script}");
+    for (of_page, own) in replaced {
+        assert_eq!(script.matches(of_page).count(), 1, "{script}");
+        script = script.replace(of_page, &own);
+    }
+    script
 }
 
 #[test]
@@ -62,7 +67,8 @@ fn launchers_run_their_programs_in_the_vnodes() {
         if program == "parallel" {
             words.extend([":::", "1", "2", "3", "4"].map(str::to_owned));
         }
-        let launcher = Spawn::new(program).args(words).env("PATH", &path).stdin(Stdio::Null);
+        let launcher = Spawn::new("env").args(["-u", "SHELL", program]).args(words);
+        let launcher = launcher.env("PATH", &path).stdin(Stdio::Null);
         let output = launcher.die_with_parent(true).capture(60 * SECOND_NS).expect("it runs");
         let text = output.expect_success().stdout_text();
         for node in &nodes {
