@@ -273,7 +273,8 @@ pub(crate) fn masks_of_new_tasks(
 pub(crate) fn masks_of_owner(
     past: &UndoContext<'_>,
 ) -> Result<Vec<(TaskId, pinfold_model::CpuSet)>, HostError> {
-    Ok(affinity::moved_by_owner(past, past.masks_of_settings())?.into_iter().collect())
+    let moved = affinity::moved_by_owner(past, past.masks_of_settings(), None)?;
+    Ok(moved.into_iter().map(|(task, place)| (task, place.mask)).collect())
 }
 
 /// Releases a thread that was created while the plan was active and inherited from a placed

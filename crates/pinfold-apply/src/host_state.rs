@@ -124,7 +124,7 @@ impl<'h> HostState<'h> {
     pub(crate) fn without(mut self, placement: &Record) -> Result<Self, HostError> {
         let cache = Cache::default();
         for (index, step) in placement.steps() {
-            if placement.is_dropped(index) {
+            if placement.is_void(index) {
                 continue;
             }
             match &step.undo {

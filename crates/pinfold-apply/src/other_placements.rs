@@ -118,9 +118,15 @@ pub(crate) fn is_shared(step: &Step, own: &[TaskId]) -> bool {
     }
 }
 
+/// The last step that changed the same setting.
+pub(crate) fn last_step(record: &Record, undo: &Undo) -> Option<usize> {
+    let (index, _) = record.steps().rfind(|(_, step)| is_same_thing(undo, &step.undo))?;
+    Some(index)
+}
+
 /// The undo of the first step that changed the same setting and was not undone since.
 pub(crate) fn first_undo<'r>(record: &'r Record, undo: &Undo) -> Option<&'r Undo> {
-    let in_force = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+    let in_force = record.steps().filter(|(index, _)| !record.is_void(*index));
     in_force.map(|(_, step)| &step.undo).find(|earlier| is_same_thing(undo, earlier))
 }
 
@@ -146,7 +152,7 @@ pub(crate) fn undo_target(undo: &Undo) -> Option<UndoTarget<'_>> {
     }
 }
 
-fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
+pub(crate) fn is_same_thing(undo: &Undo, earlier: &Undo) -> bool {
     undo_target(undo).is_some_and(|changed| undo_target(earlier) == Some(changed))
 }
 
@@ -187,7 +193,11 @@ fn holds(record: &Record, found: &Undo) -> bool {
     let is_void = record.entries.iter().any(|entry| match entry {
         Entry::Outcome { index: of, outcome, .. } => {
             let is_void = match outcome {
-                Outcome::Skipped | Outcome::Failed | Outcome::Restored | Outcome::Dropped => true,
+                Outcome::Skipped
+                | Outcome::Failed
+                | Outcome::Restored
+                | Outcome::Dropped
+                | Outcome::Yielded => true,
                 Outcome::Done | Outcome::Kept => false,
             };
             *of == index && is_void

@@ -28,7 +28,7 @@ pub struct Counter {
 /// # Errors
 /// [`HostError`] if a counter exists and cannot be read.
 pub fn read_counters(host: &dyn Host, record: &Record) -> Result<Vec<Counter>, HostError> {
-    let made = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+    let made = record.steps().filter(|(index, _)| !record.is_void(*index));
     let mut made = made.filter_map(|(_, step)| step.change.made_group());
     let Some(group) = made.find(|path| actuators::is_in_resctrl(path)) else {
         return Ok(Vec::new());

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::{Host, HostError, ThreadList, ThreadSet, paths, proc_status};
-use pinfold_model::{Finding, NodeId, Role, Setting, TaskId, Tid, VnodePlan};
+use pinfold_model::{Change, Finding, NodeId, Role, Setting, Step, TaskId, Tid, VnodePlan};
 
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,20 @@ pub(crate) fn no_place(task: TaskId, role: &Role) -> Finding {
     let text = format!("{role} (thread {}) is not in the plan and follows the emulator", task.tid);
     Finding::warning("threads", text)
         .with_hint("plan again for the vCPUs and iothreads that the machine has now")
+}
+
+/// The task that a step changes.
+pub(crate) fn task_of(step: &Step) -> Option<TaskId> {
+    match &step.change {
+        Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
+        Change::WriteSetting { tasks, .. } | Change::MoveTasks { tasks, .. } => {
+            tasks.first().copied()
+        }
+        Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => None,
+    }
 }
 
 /// `stat` of a thread, with the CPU time of this thread only; `None` if it has ended. The process's

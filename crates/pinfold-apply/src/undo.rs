@@ -19,9 +19,9 @@ use crate::apply::affected_tasks;
 use crate::cpusets::{self, Hierarchy};
 use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record, UNDONE_LATER};
 use crate::missing_cgroups::find_vanished;
-use crate::other_placements::OtherPlacements;
+use crate::other_placements::{OtherPlacements, undo_target};
 use crate::release;
-use crate::tasks;
+use crate::tasks::{self, task_of};
 use crate::undo_report::UndoReport;
 
 /// Undoes all steps of a journal.
@@ -108,6 +108,7 @@ pub fn undo_observed(
                 report.failed.push(Finding::problem("undo", "it was interrupted"));
                 return report;
             }
+            report_yielded(host, &record, &mut report);
             release::release(&past, &record, &mut report);
         }
         Err(error) => report.fail("the placement", &error),
@@ -177,7 +178,7 @@ pub fn undo_host_part(host: &dyn HostMut, journal: &mut Journal<'_>) -> UndoRepo
         }
     }
     let steps = record.steps();
-    let steps = steps.filter(|(index, step)| !step.is_lasting() && !record.is_dropped(*index));
+    let steps = steps.filter(|(index, step)| !step.is_lasting() && !record.is_void(*index));
     let indices: BTreeSet<usize> = steps.map(|(index, _)| index).collect();
     if indices.is_empty() { report } else { drop_steps(host, journal, &indices) }
 }
@@ -202,7 +203,7 @@ fn undo_lasting(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut Undo
     match UndoContext::new(host, journal.clock(), &record) {
         Ok(past) => {
             let lasting = record.steps().rev().filter(|(_, step)| step.is_lasting());
-            for (index, step) in lasting.filter(|(index, _)| !record.is_dropped(*index)) {
+            for (index, step) in lasting.filter(|(index, _)| !record.is_void(*index)) {
                 revert_one(&past, index, step, journal, report);
             }
         }
@@ -314,7 +315,7 @@ fn replay(
     let Progress { report, observer } = progress;
     let (mut later, mut is_pinned) = (Vec::new(), true);
     let path = journal.path();
-    for (index, step) in record.steps().rev().filter(|(index, _)| !record.is_dropped(*index)) {
+    for (index, step) in record.steps().rev().filter(|(index, _)| !record.is_void(*index)) {
         observer(index, step)?;
         // What inherited its mask in a group can be found only as long as the group exists.
         if is_pinned && leaves_group(step) {
@@ -350,6 +351,24 @@ fn superseded_finding(step: &Step, above: &Record) -> Finding {
     let what = &step.change;
     let text = format!("{what}: not restored, because placement {id} ({vm_name}) has set it since");
     Finding::note("undo", text).with_hint(format!("`pinfold undo {id}` restores the original"))
+}
+
+/// Reports the threads that stay as the owner of the machine has set them since.
+fn report_yielded(host: &dyn HostMut, record: &Record, report: &mut UndoReport) {
+    let mut reported = BTreeSet::new();
+    for (index, step) in record.steps().rev().filter(|(index, _)| record.is_void(*index)) {
+        let Some(task) = task_of(step) else { continue };
+        let Some(value) = record.owner_value(index) else { continue };
+        if reported.insert(undo_target(&step.undo))
+            && matches!(tasks::is_alive(host, task), Ok(true))
+        {
+            let text = format!(
+                "{}: not undone, because the owner of the machine has set {value} since",
+                step.change
+            );
+            report.changed.push(Finding::note("undo", text));
+        }
+    }
 }
 
 fn finish(host: &dyn HostMut, journal: &mut Journal<'_>, report: &mut UndoReport, why: &str) {

@@ -21,15 +21,15 @@ mod vhost;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pinfold_host::{Host, HostMut, paths};
-use pinfold_model::{Change, CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid};
+use pinfold_model::{CpuSet, Finding, Plan, Policy, Role, Step, TaskId, Tid, Undo};
 
 use crate::actuators::{self, ChangeOutcome, ReadBack, UndoContext};
 use crate::cpusets::{self, Hierarchy};
 use crate::error::ApplyError;
 use crate::journal::{Journal, Outcome, Record};
-use crate::other_placements::first_undo;
+use crate::other_placements::{first_undo, last_step};
 use crate::status::health;
-use crate::tasks::{self, LiveThreads, Target};
+use crate::tasks::{self, LiveThreads, Target, task_of};
 use crate::tunable_status::{self, TunableStatus};
 use attribution::LikelyCause;
 use back_ends::BackEnds;
@@ -198,6 +198,8 @@ pub struct Watcher {
     repairs: BTreeMap<TaskId, u32>,
     on_drift: OnDrift,
     changes: Changes,
+    // How the drift was found of settings that yielded to the owner since the last check.
+    yielded: Vec<Undo>,
     // When new threads were first seen (ns).
     first_seen_ns: BTreeMap<Tid, u64>,
     // When all threads were last read (ns).
@@ -244,6 +246,7 @@ impl Watcher {
             repairs: BTreeMap::new(),
             on_drift: OnDrift::default(),
             changes: Changes::default(),
+            yielded: Vec::new(),
             first_seen_ns: BTreeMap::new(),
             looked_at: 0,
             settled: BTreeSet::new(),
@@ -543,6 +546,7 @@ impl Watcher {
         self.settled = threads.filter(|task| !drifted.contains(task)).collect();
         self.reported_unplaced.retain(|task| !self.settled.contains(task));
         self.separate_single_threads(&present);
+        self.journal_yielded(host, journal)?;
         if !chosen.is_empty() {
             self.take(host, journal, chosen, &mut events)?;
         }
@@ -595,7 +599,11 @@ impl Watcher {
         for ((one, found), index) in chosen.into_iter().zip(found).zip(first..) {
             match place(host, &hierarchy, &one.step) {
                 Ok(true) => {
-                    journal.note(index, Outcome::Done, None);
+                    // What the kernel has reset of the owner's values stays the owner's.
+                    let planned = owner::planned_value(&one.step);
+                    let of_owner = one.of_owner.as_ref() == Some(&planned);
+                    let outcome = if of_owner { Outcome::Yielded } else { Outcome::Done };
+                    journal.note(index, outcome, of_owner.then_some(planned));
                     events.extend(self.repaired_event(one, found));
                 }
                 Ok(false) => journal.note(index, Outcome::Skipped, None),
@@ -617,10 +625,13 @@ impl Watcher {
         journal: &Journal<'_>,
         chosen: &mut [Chosen],
     ) -> Result<(), ApplyError> {
-        let past = UndoContext::new(host, journal.clock(), journal.record())?;
-        for Chosen { task, step, undo, .. } in chosen {
+        let record = journal.record();
+        let past = UndoContext::new(host, journal.clock(), record)?;
+        for Chosen { task, step, undo, of_owner, .. } in chosen {
             step.undo = undo.clone();
-            if let Some(first) = first_undo(journal.record(), &step.undo) {
+            let last = last_step(record, &step.undo);
+            *of_owner = last.and_then(|last| record.owner_value(last)).map(str::to_owned);
+            if let Some(first) = first_undo(record, &step.undo) {
                 step.undo = first.clone();
                 continue;
             }
@@ -656,19 +667,6 @@ impl Watcher {
     fn role(&self, task: TaskId) -> Role {
         let other = if task.tid == self.target.pid { Role::Emulator } else { Role::Worker };
         self.target.role(task.tid).cloned().unwrap_or(other)
-    }
-}
-
-fn task_of(step: &Step) -> Option<TaskId> {
-    match &step.change {
-        Change::SetAffinity { task, .. } | Change::SetPolicy { task, .. } => Some(*task),
-        Change::WriteSetting { tasks, .. } | Change::MoveTasks { tasks, .. } => {
-            tasks.first().copied()
-        }
-        Change::WriteFile { .. }
-        | Change::MakeGroup { .. }
-        | Change::MovePages { .. }
-        | Change::SignalProcesses { .. } => None,
     }
 }
 

@@ -336,7 +336,7 @@ pub fn kept_since(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
 /// masks, and what the journal has for the memory and for the next start.
 pub fn kept_after(plan: &Plan, record: &Record) -> Vec<ManagedSetting> {
     let mut kept = kept_since(plan, record);
-    let steps = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+    let steps = record.steps().filter(|(index, _)| !record.is_void(*index));
     let mut others: Vec<ManagedSetting> = Vec::new();
     for (_, step) in steps {
         let Change::WriteSetting { setting, value, .. } = &step.change else { continue };

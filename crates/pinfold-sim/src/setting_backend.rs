@@ -23,6 +23,13 @@ impl SimHost {
         self.state().machine.settings.insert(setting, kept);
     }
 
+    /// Makes libvirt write this setting to the list of a group too.
+    pub fn add_list_of_pin(&self, setting: &Setting, file: &str) {
+        if let Some(kept) = self.state().machine.settings.get_mut(setting) {
+            kept.file = Some(file.to_owned());
+        }
+    }
+
     /// Makes systemd manage this list of a unit and write it to the cgroup file `file`. `unit` is
     /// the list in the unit file, if any.
     pub fn add_systemd_unit(&self, setting: Setting, file: &str, unit: Option<&str>) {
@@ -58,6 +65,9 @@ impl Machine {
                         Err(errno) => return Err(errno),
                     }
                 }
+                if let Some(list) = &kept.file {
+                    self.write_any(list, pus.to_string().as_bytes())?;
+                }
                 Some(pus.to_string())
             }
             SettingManager::LibvirtStatus { .. } => return Err(Errno::ACCESS),
@@ -77,7 +87,7 @@ impl Machine {
     /// The drop-in in which systemd stores a setting.
     pub(super) fn kept_files(&self, setting: &Setting) -> Result<Vec<SettingsFile>, Errno> {
         let kept = self.settings.get(setting).ok_or(Errno::NOENT)?;
-        if kept.file.is_none() {
+        if kept.file.is_none() || setting.keeper != SettingManager::Systemd {
             return Ok(Vec::new());
         }
         let [path, _] = paths::systemd_drop_ins(&setting.object, &setting.key, setting.lifetime);

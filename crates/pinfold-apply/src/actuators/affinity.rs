@@ -14,7 +14,7 @@ use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
-use crate::cpusets::{self, Cpusets, Hierarchy};
+use crate::cpusets::{self, Cpusets, Hierarchy, is_pin_group};
 use crate::tasks::{self, LiveThreads};
 
 pub(super) fn apply(
@@ -120,16 +120,35 @@ pub(super) fn restore_kept(
     set(past, task, mask, &allowed)
 }
 
+/// Where the owner has moved a thread.
+pub(super) struct OwnerPlace {
+    pub(super) mask: CpuSet,
+    /// The list of the group by which libvirt pins the thread, if the owner has written to it.
+    list: Option<GroupList>,
+}
+
+struct GroupList {
+    path: String,
+    content: Vec<u8>,
+}
+
 /// The threads with a mask that nothing in this placement explains, with that mask: their owner
-/// moved them. The whole cpuset is the mask of a program that has no pin. If an undo was killed, the
-/// managing program may have set the mask since: then the one that was recorded before counts.
+/// moved them. The whole cpuset is the mask of a program that has no pin, unless libvirt has a `pin`
+/// and the group another list. If an undo was killed, the managing program may have set the mask
+/// since: then the one that was recorded before counts.
 pub(super) fn moved_by_owner<'m>(
     past: &UndoContext<'_>,
     masks: impl IntoIterator<Item = &'m (TaskId, CpuSet)>,
-) -> Result<BTreeMap<TaskId, CpuSet>, HostError> {
+    pin: Option<&CpuSet>,
+) -> Result<BTreeMap<TaskId, OwnerPlace>, HostError> {
     let mut moved = BTreeMap::new();
     for (task, original) in masks {
         let Some((now, allowed)) = state(past, *task)? else { continue };
+        let list = pin.map(|pin| list_of_owner(past, *task, pin)).transpose()?.flatten();
+        if list.is_some() && now == allowed {
+            moved.insert(*task, OwnerPlace { mask: now, list });
+            continue;
+        }
         let seen = [Some(&now), past.mask_before_undo(*task)].into_iter().flatten();
         let own = seen.into_iter().find(|mask| {
             let is_explained = *mask == original
@@ -139,24 +158,45 @@ pub(super) fn moved_by_owner<'m>(
             !is_explained
         });
         if let Some(own) = own {
-            moved.insert(*task, own.clone());
+            moved.insert(*task, OwnerPlace { mask: own.clone(), list });
         }
     }
     Ok(moved)
+}
+
+/// The list of the group by which libvirt pins a thread, if it is not libvirt's pin.
+fn list_of_owner(
+    past: &UndoContext<'_>,
+    task: TaskId,
+    pin: &CpuSet,
+) -> Result<Option<GroupList>, HostError> {
+    let Some(cpusets) = &past.cpusets else { return Ok(None) };
+    let group = cpusets.group_of(past.host, task.tid)?.filter(|group| is_pin_group(group));
+    let Some(group) = group else { return Ok(None) };
+    let machine = cpusets.effective(past.host, cpusets.limiting_group(&group))?;
+    if cpusets.effective(past.host, &group)? == machine.intersection(pin) {
+        return Ok(None);
+    }
+    let path = paths::cpuset_cpus(&group);
+    let content = past.host.read(&path)?;
+    Ok(Some(GroupList { path, content }))
 }
 
 /// Gives a thread the mask again that its owner had given it before the managing program set it.
 pub(super) fn leave_to_owner(
     past: &UndoContext<'_>,
     task: TaskId,
-    own: &CpuSet,
+    own: &OwnerPlace,
     original: &CpuSet,
 ) -> Result<Reverted, HostError> {
-    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
-    if now != *own {
-        set(past, task, own, &allowed)?;
+    if let Some(GroupList { path, content }) = &own.list {
+        tasks::ignore_gone(past.host.write(path, content.trim_ascii()))?;
     }
-    Ok(Reverted::Changed(report_change(task, own, original)))
+    let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
+    if now != own.mask {
+        set(past, task, &own.mask, &allowed)?;
+    }
+    Ok(Reverted::Changed(report_change(task, &own.mask, original)))
 }
 
 /// Restores a bystander's mask if a change of its cpuset overwrote it.

@@ -10,9 +10,12 @@
 //! are restored too, even if the value is already right, because an undo may have been killed
 //! between the two.
 
+use std::collections::BTreeMap;
+
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{CpuSet, Finding, Lifetime, Setting, SettingsFile, TaskId};
 
+use super::affinity::OwnerPlace;
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext, affinity};
 use crate::cpusets::{self, Hierarchy};
 use crate::tasks;
@@ -67,8 +70,8 @@ pub(super) fn revert(
         Err(error) => return vec![Err(error)],
     }
     // The program sets the masks anew, also those that the owner changed behind its back.
-    let moved = match affinity::moved_by_owner(past, masks) {
-        Ok(moved) => moved,
+    let moved = match moved_by_owner(past, setting, masks) {
+        Ok(found) => found,
         Err(error) => return vec![Err(error)],
     };
     let answer = restore(past, setting, original, files);
@@ -86,6 +89,18 @@ pub(super) fn revert(
         }
     }
     answers
+}
+
+/// The threads that the owner moved behind the back of the managing program.
+fn moved_by_owner(
+    past: &UndoContext<'_>,
+    setting: &Setting,
+    masks: &[(TaskId, CpuSet)],
+) -> Result<BTreeMap<TaskId, OwnerPlace>, HostError> {
+    let pin = tasks::ignore_gone(past.host.setting(setting))?.flatten();
+    let pin = pin.filter(|pin| past.wrote_setting(setting, pin));
+    let pin = pin.and_then(|pin| CpuSet::parse_list(&pin).ok());
+    affinity::moved_by_owner(past, masks, pin.as_ref())
 }
 
 /// True if a setting applied to threads and all of them have ended.
@@ -116,10 +131,15 @@ fn restore(
             None => Reverted::Gone,
         });
     }
-    if original.is_none() && is_like_none(past, setting, now.as_deref())? {
+    let wrote = now.as_deref().is_some_and(|now| past.wrote_setting(setting, now));
+    // An undo that was killed may have set all CPUs; else the owner has.
+    if original.is_none()
+        && (wrote || !past.is_first_undo())
+        && is_like_none(past, setting, now.as_deref())?
+    {
         return Ok(Reverted::Near(equivalent_value_finding(setting)));
     }
-    if !now.as_deref().is_some_and(|now| past.wrote_setting(setting, now)) {
+    if !wrote {
         return Ok(Reverted::Changed(report_change(setting, now.as_deref(), original)));
     }
     let set = past.host.set_setting(setting, original);

@@ -108,6 +108,11 @@ impl<'a> UndoContext<'a> {
         recorded_pins::pin_of_owner(self.host, self.record, task)
     }
 
+    /// True if no undo of the placement was killed: no value is that of such an undo.
+    pub(super) fn is_first_undo(&self) -> bool {
+        self.record.is_first_undo()
+    }
+
     /// The mask that a task had when an undo began that was killed.
     pub(super) fn mask_before_undo(&self, task: TaskId) -> Option<&'a CpuSet> {
         self.record.mask_before_undo(task)

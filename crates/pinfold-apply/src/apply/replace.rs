@@ -262,7 +262,7 @@ impl Comparison<'_> {
             own: (plan.isolation == IsolationScope::Own).then_some(&self.request.target().own),
             is_v1: version == Some(Version::V1),
         };
-        let active = record.steps().filter(|(index, _)| !record.is_dropped(*index));
+        let active = record.steps().filter(|(index, _)| !record.is_void(*index));
         Ok(active.filter(|(_, step)| needs.is_stale(step)).map(|(index, _)| index).collect())
     }
 }

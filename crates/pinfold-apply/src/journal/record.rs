@@ -88,6 +88,9 @@ pub enum Outcome {
     /// The step was undone because the plan that replaced the placement's first one does not need
     /// it. An undo of the placement skips it.
     Dropped,
+    /// The owner of the machine has changed the value since. An undo of the placement leaves it,
+    /// also if it is again the one that the step has set.
+    Yielded,
 }
 
 /// One line of a journal after its header.
@@ -113,7 +116,8 @@ pub enum Entry {
         #[serde(rename = "result")]
         outcome: Outcome,
         /// For a step that was done: the number that the kernel set instead of the requested one,
-        /// which undo accepts as Pinfold's. Else details for the reader.
+        /// which undo accepts as Pinfold's. For one that yielded: the value of the owner. Else
+        /// details for the reader.
         detail: Option<String>,
     },
     /// Masks of bystanders, recorded on kernels that overwrite them when a cpuset changes.
@@ -225,7 +229,7 @@ pub struct Record {
     /// True if each line has a checksum (since version 5).
     pub(super) has_checksums: bool,
     steps: usize,
-    dropped: BTreeSet<usize>,
+    void: BTreeSet<usize>,
 }
 
 impl Record {
@@ -236,7 +240,7 @@ impl Record {
             torn: false,
             has_checksums,
             steps: 0,
-            dropped: BTreeSet::new(),
+            void: BTreeSet::new(),
         }
     }
 
@@ -274,10 +278,11 @@ impl Record {
         last.unwrap_or(self.header.supervisor)
     }
 
-    /// True if the last outcome of a step is [`Outcome::Dropped`].
+    /// True if there is nothing to undo of a step: its last outcome is [`Outcome::Dropped`] or
+    /// [`Outcome::Yielded`].
     #[must_use]
-    pub fn is_dropped(&self, step: usize) -> bool {
-        self.dropped.contains(&step)
+    pub fn is_void(&self, step: usize) -> bool {
+        self.void.contains(&step)
     }
 
     /// A copy with only some of the steps.
@@ -344,8 +349,21 @@ impl Record {
     /// The last outcome of a step; `None` if it was in progress when the journal was last written.
     #[must_use]
     pub fn last_outcome(&self, step: usize) -> Option<Outcome> {
+        self.last_outcome_line(step).map(|(outcome, _)| outcome)
+    }
+
+    /// The value that the owner of the machine has given a setting, if a step has yielded to that.
+    #[must_use]
+    pub fn owner_value(&self, step: usize) -> Option<&str> {
+        let (outcome, detail) = self.last_outcome_line(step)?;
+        detail.filter(|_| outcome == Outcome::Yielded)
+    }
+
+    fn last_outcome_line(&self, step: usize) -> Option<(Outcome, Option<&str>)> {
         self.entries.iter().rev().find_map(|entry| match entry {
-            Entry::Outcome { index, outcome, .. } if *index == step => Some(*outcome),
+            Entry::Outcome { index, outcome, detail } if *index == step => {
+                Some((*outcome, detail.as_deref()))
+            }
             Entry::Outcome { .. }
             | Entry::Step { .. }
             | Entry::Masks(_)
@@ -359,7 +377,7 @@ impl Record {
     /// True if the last outcome of a step says that it was done.
     pub(crate) fn was_set(&self, step: usize) -> bool {
         match self.last_outcome(step) {
-            Some(Outcome::Done | Outcome::Kept) => true,
+            Some(Outcome::Done | Outcome::Kept | Outcome::Yielded) => true,
             Some(Outcome::Skipped | Outcome::Failed | Outcome::Restored | Outcome::Dropped)
             | None => false,
         }
@@ -461,6 +479,17 @@ impl Record {
         matches!(marks.next(), Some(Entry::Undoing))
     }
 
+    /// True if the last apply was complete when the present undo began, or now if none has begun.
+    pub(crate) fn is_first_undo(&self) -> bool {
+        let marks = self.entries.iter().rev();
+        let mut marks =
+            marks.filter(|entry| matches!(entry, Entry::Plan(_) | Entry::Applied | Entry::Undoing));
+        match marks.next() {
+            Some(Entry::Undoing) => matches!(marks.next(), Some(Entry::Applied)),
+            mark => matches!(mark, Some(Entry::Applied)),
+        }
+    }
+
     /// True if an apply or an undo has begun that is not complete: a step has no outcome or was
     /// undone, and journals since version 5 have lines for the end of an apply and the beginning of
     /// an undo.
@@ -483,9 +512,13 @@ impl Record {
         !is_complete
             || last.iter().any(|outcome| match outcome {
                 None | Some(Outcome::Restored | Outcome::Kept) => true,
-                Some(Outcome::Done | Outcome::Skipped | Outcome::Failed | Outcome::Dropped) => {
-                    false
-                }
+                Some(
+                    Outcome::Done
+                    | Outcome::Skipped
+                    | Outcome::Failed
+                    | Outcome::Dropped
+                    | Outcome::Yielded,
+                ) => false,
             })
     }
 
@@ -500,11 +533,11 @@ impl Record {
                 return Err("an outcome without its step");
             }
             Entry::Plan(new) => self.header.replace_plan(new),
-            Entry::Outcome { index, outcome: Outcome::Dropped, .. } => {
-                self.dropped.insert(*index);
+            Entry::Outcome { index, outcome: Outcome::Dropped | Outcome::Yielded, .. } => {
+                self.void.insert(*index);
             }
             Entry::Outcome { index, .. } => {
-                self.dropped.remove(index);
+                self.void.remove(index);
             }
             Entry::Step { .. }
             | Entry::Masks(_)

@@ -1,7 +1,7 @@
-//! The journal's lines as JSON: format `pinfold-journal/6`.
+//! The journal's lines as JSON: format `pinfold-journal/7`.
 //!
 //! ```text
-//! {"format":"pinfold-journal/6","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
+//! {"format":"pinfold-journal/7","id":"812-9912","boot_id":"…","vm":{"tid":812,"start_time":9912},…}
 //! {"step":{"index":0,"reason":"…","change":{"set_affinity":{…}},"undo":{"set_affinity":{…}}}}
 //! {"outcome":{"index":0,"result":"done","detail":null}}
 //! {"applied":{}}
@@ -14,7 +14,7 @@
 //! printable, else base 16. Unknown keys are errors: a journal is executed, and a partly understood
 //! one must not be. Keys that earlier versions lack are optional:
 //! `supervised` and `files` (version 2), `namespaces` (version 3), `earlier` (version 4), `pins`
-//! (version 6). Since version 5 each line ends with its [checksum](super::checksum), which is not shown above.
+//! (version 6). Version 7 has the outcome `yielded`. Since version 5 each line ends with its [checksum](super::checksum), which is not shown above.
 
 use pinfold_model::TaskId;
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,9 @@ use super::{Header, Namespaces};
 use crate::tasks::RecordedPin;
 
 /// The format that this version writes.
-pub(super) const FORMAT: &str = "pinfold-journal/6";
+pub(super) const FORMAT: &str = "pinfold-journal/7";
 /// The formats whose lines have a checksum.
-pub(super) const WITH_CHECKSUM: [&str; 2] = ["pinfold-journal/5", FORMAT];
+pub(super) const WITH_CHECKSUM: [&str; 3] = ["pinfold-journal/5", "pinfold-journal/6", FORMAT];
 /// Earlier formats that this version reads. Their lines have no checksum.
 pub(super) const WITHOUT_CHECKSUM: [&str; 4] =
     ["pinfold-journal/1", "pinfold-journal/2", "pinfold-journal/3", "pinfold-journal/4"];

@@ -224,7 +224,7 @@ fn summed(line: &str) -> String {
 fn lines_are_readable_and_complete() {
     let text = text();
     let check = |line: &str| assert!(text.contains(line), "no {line} in:\n{text}");
-    check(r#"{"format":"pinfold-journal/6","id":"500-1500","boot_id":"#);
+    check(r#"{"format":"pinfold-journal/7","id":"500-1500","boot_id":"#);
     check(r#""supervisor":{"tid":100,"start_time":1100},"supervised":false,"#);
     check(r#""vm":{"tid":500,"start_time":1500},"vm_name":"vm \"1\"\n""#);
     check(r#""plan":"{\"a\":1}\n""#);
@@ -364,16 +364,16 @@ fn nothing_may_follow_the_end() {
 fn a_journal_without_the_pins_of_libvirt_is_read() {
     let text = text();
     let (header, rest) = text.split_once('\n').unwrap();
-    let header = summed(&header.replacen("pinfold-journal/6", "pinfold-journal/5", 1));
+    let header = summed(&header.replacen("pinfold-journal/7", "pinfold-journal/5", 1));
     let record = Record::parse("j", format!("{header}\n{rest}").as_bytes()).unwrap().unwrap();
     assert!(record.has_ended() && record.header.pins.is_empty());
 }
 
 #[test]
 fn a_later_format_is_refused_whole() {
-    let text = text().replacen("pinfold-journal/6", "pinfold-journal/7", 1);
+    let text = text().replacen("pinfold-journal/7", "pinfold-journal/8", 1);
     let error = Record::parse("j", text.as_bytes()).unwrap_err();
-    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/7")));
+    assert!(matches!(&error, JournalError::Newer { format, .. } if format.ends_with("/8")));
     assert!(error.hint().unwrap().contains("Pinfold that wrote it"));
 }
 

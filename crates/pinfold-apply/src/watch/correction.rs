@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_model::text::cpus_text;
-use pinfold_model::{Change, CpuSet, Step, TaskId, Undo};
+use pinfold_host::Host;
+use pinfold_model::{CpuSet, Step, TaskId, Undo};
 
 use super::attribution::LikelyCause;
-use super::{MAX_REPAIRS, OnDrift, WatchEvent, Watcher, change, owner, task_of};
+use super::{MAX_REPAIRS, OnDrift, WatchEvent, Watcher, change, owner};
 use crate::error::ApplyError;
-use crate::journal::Record;
-use crate::other_placements::first_undo;
+use crate::journal::{Journal, Outcome, Record};
+use crate::other_placements::{is_same_thing, last_step};
+use crate::tasks::task_of;
 
 /// What one check of all threads has read.
 pub(super) struct Check<'c> {
@@ -27,6 +28,9 @@ pub(super) struct Chosen {
     pub(super) undo: Undo,
     /// Likely cause of a change that is corrected; `None` for a new thread.
     pub(super) clue: Option<String>,
+    /// The value that the owner of the machine has given the setting, if the last step for it has
+    /// yielded to that.
+    pub(super) of_owner: Option<String>,
 }
 
 impl Watcher {
@@ -74,7 +78,7 @@ impl Watcher {
                     continue;
                 }
             }
-            chosen.push((index, Chosen { task, step, undo, clue }));
+            chosen.push((index, Chosen { task, step, undo, clue, of_owner: None }));
         }
         chosen.sort_by_key(|(index, _)| *index);
         Ok(chosen.into_iter().map(|(_, chosen)| chosen).collect())
@@ -91,7 +95,7 @@ impl Watcher {
         let is_seen = task_of(step).is_some_and(|task| self.seen.contains(&task.tid));
         Ok(match (self.on_drift, is_seen) {
             (OnDrift::Restore, true) => {
-                (change::is_of_manager(step) && first_undo(record, &step.undo).is_some())
+                (change::is_of_manager(step) && last_step(record, &step.undo).is_some())
                     || owner::is_pinned_by_owner(clues.host(), step, record)
                     || self.is_in_pinned_group(clues.host(), step)?
             }
@@ -105,7 +109,8 @@ impl Watcher {
         })
     }
 
-    /// Records a change of the owner; the event, if it was not reported yet.
+    /// Records a change of the owner, which an undo of the placement leaves; the event, if it was
+    /// not reported yet.
     fn yield_to_owner(
         &mut self,
         task: TaskId,
@@ -116,12 +121,38 @@ impl Watcher {
         if !self.changes.add_move(task, role.clone(), step) {
             return Ok(None);
         }
-        let planned = match (&step.change, owner::planned_cpus(step)) {
-            (Change::SetPolicy { policy, .. }, _) => policy.to_string(),
-            (_, cpus) => cpus_text(&cpus.unwrap_or_default()),
-        };
+        // libvirt's pin is undone and the mask stays, unless the owner has set another pin there.
+        if change::is_of_manager(step) || !matches!(step.undo, Undo::WriteSetting { .. }) {
+            self.yielded.push(step.undo.clone());
+        }
+        let planned = owner::planned_value(step);
         let clue = clues.of_change(task, step)?;
         Ok(Some(WatchEvent::Yielded { task, role, planned, found, clue }))
+    }
+
+    /// Writes to the journal what has yielded to the owner: the steps for the thread, and those for
+    /// the group in which libvirt pins it.
+    pub(super) fn journal_yielded(
+        &mut self,
+        host: &dyn Host,
+        journal: &mut Journal<'_>,
+    ) -> Result<(), ApplyError> {
+        for undo in std::mem::take(&mut self.yielded) {
+            let list = owner::list_of_pin_group(host, &undo)?;
+            let value = owner::found_value(&undo);
+            let steps = journal.record().steps().filter(|(_, step)| {
+                is_same_thing(&undo, &step.undo)
+                    || step
+                        .undo
+                        .as_write_file()
+                        .is_some_and(|(path, _)| Some(path) == list.as_deref())
+            });
+            let steps: Vec<usize> = steps.map(|(index, _)| index).collect();
+            for index in steps {
+                journal.note(index, Outcome::Yielded, Some(value.clone()));
+            }
+        }
+        Ok(journal.flush()?)
     }
 
     /// Likely cause of the change, if the thread is to be corrected; `None` if it is left alone.

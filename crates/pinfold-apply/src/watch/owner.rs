@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::{Host, HostError};
+use pinfold_host::{Host, HostError, paths};
 use pinfold_model::text::cpus_text;
 use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Undo, VnodeKind};
 
 use super::change::{self, present_cpus};
-use super::{WatchEvent, Watcher, task_of};
+use super::{WatchEvent, Watcher};
 use crate::actuators;
 use crate::cpusets::{Cpusets, is_pin_group};
 use crate::error::ApplyError;
@@ -16,7 +16,7 @@ use crate::journal::Record;
 use crate::other_placements::first_undo;
 use crate::recorded_pins;
 use crate::steps::plan_threads;
-use crate::tasks;
+use crate::tasks::{self, task_of};
 
 /// Time after the creation of a thread in which the program that manages the machine gives it its
 /// first mask (ns): libvirt does so after QEMU has reported the vCPU.
@@ -354,6 +354,27 @@ pub(super) fn found_value(undo: &Undo) -> String {
         | Undo::LeavePages { .. }
         | Undo::ContinueProcesses { .. } => String::new(),
     }
+}
+
+/// The value that a step sets.
+pub(super) fn planned_value(step: &Step) -> String {
+    match &step.change {
+        Change::SetPolicy { policy, .. } => policy.to_string(),
+        Change::SetAffinity { .. }
+        | Change::WriteSetting { .. }
+        | Change::WriteFile { .. }
+        | Change::MakeGroup { .. }
+        | Change::MoveTasks { .. }
+        | Change::MovePages { .. }
+        | Change::SignalProcesses { .. } => cpus_text(&planned_cpus(step).unwrap_or_default()),
+    }
+}
+
+/// The CPU list of the group by which libvirt pins a thread, if its owner has set it there.
+pub(super) fn list_of_pin_group(host: &dyn Host, undo: &Undo) -> Result<Option<String>, HostError> {
+    let Undo::SetAffinity { task, original } = undo else { return Ok(None) };
+    let group = PinGroup::read(host, task.tid)?.filter(|group| group.own == *original);
+    Ok(group.map(|group| paths::cpuset_cpus(&group.path)))
 }
 
 /// The CPUs that a step sets.

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::common::{
     Bench, DOMAIN, VM, assert_same, break_at, pin, set, v1_libvirt, v1_machine_group, v2_systemd,
+    with_pin_groups,
 };
 use pinfold_apply::{
     Extent, Journals, NewJournal, OnDrift, Point, RecordedPin, WatchEvent, Watcher, apply,
@@ -69,6 +70,46 @@ fn a_thread_that_its_owner_moved_behind_libvirts_back_stays_there() {
     assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("0"));
     let after = value(&case.host, "vcpupin 0", Lifetime::Running);
     assert!(after == before || before.is_none() && after.as_deref() == Some("0-1"), "{after:?}");
+}
+
+/// The list of the group is libvirt's pin, and the owner has written to it.
+#[test]
+fn a_list_that_the_owner_wrote_to_the_group_of_a_thread_stays() {
+    let machine = "/sys/fs/cgroup/cpuset/machine/vm1";
+    let list = paths::cpuset_cpus(&format!("{machine}/vcpu0"));
+    for owner in [None, Some("0")] {
+        let (case, bench) = (v1_libvirt(), Bench::new());
+        let case = with_pin_groups(case, machine);
+        case.host.add_list_of_pin(&pin("vcpupin 0", Lifetime::Running), &list);
+        bench.apply(&case).unwrap();
+        assert_eq!(case.host.read_text(&list).unwrap().trim(), "1");
+        if let Some(cpus) = owner {
+            case.host.write(&list, cpus.as_bytes()).unwrap();
+            case.host.set_affinity(Tid(501), &set(cpus)).unwrap();
+        }
+        let report = bench.undo(&case);
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(report.changed.len(), usize::from(owner.is_some()), "{report:?}");
+        let stays = owner.unwrap_or("0-1");
+        assert_eq!(case.host.read_text(&list).unwrap().trim(), stays);
+        assert_eq!(case.host.affinity(Tid(501)).unwrap(), set(stays));
+        assert_eq!(value(&case.host, "vcpupin 0", Lifetime::Running).as_deref(), Some("0-1"));
+    }
+}
+
+/// libvirt had no pin. An undo that was killed may have set all CPUs; else the owner has.
+#[test]
+fn a_pin_to_all_cpus_is_the_owners() {
+    let (case, bench) = (v1_libvirt(), Bench::new());
+    let vcpu = pin("vcpupin 0", Lifetime::Running);
+    case.host.add_libvirt_pin(vcpu.clone(), None, &[Tid(501)]);
+    case.host.set_affinity(Tid(501), &set("0")).unwrap();
+    bench.apply(&case).unwrap();
+    case.host.set_setting(&vcpu, Some("0-1")).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete() && report.equivalent.is_empty(), "{report:?}");
+    assert!(report.changed[0].text.contains("vcpupin 0"), "{report:?}");
+    assert_eq!(case.host.affinity(Tid(501)).unwrap(), set("0-1"));
 }
 
 /// When libvirt's pin is restored, libvirt sets the masks of the threads. An undo is killed before

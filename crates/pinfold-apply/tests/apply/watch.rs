@@ -1,8 +1,8 @@
 //! Watching: births, drift, quarrels and the end of the machine.
 
 use crate::common::{
-    Bench, Case, assert_same, pin, set, v1, v1_libvirt, v1_machine_group, v2, v2_systemd,
-    with_pin_groups,
+    Bench, Case, assert_same, pin, set, v1, v1_forgetful, v1_libvirt, v1_machine_group, v2,
+    v2_systemd, with_pin_groups,
 };
 use pinfold_apply::{
     Extent, Journal, MAX_REPAIRS, OnDrift, Roles, Rules, WatchEvent, Watcher, apply, no_observer,
@@ -455,6 +455,42 @@ fn the_owner_wins_by_default() {
     let events = scene.look(Extent::Masks);
     assert!(matches!(&events[..], [WatchEvent::Yielded { .. }]), "{events:?}");
     assert_eq!(scene.mask(501), "1");
+}
+
+/// Back on the CPUs of the first plan, a thread of its owner looks like one that Pinfold placed.
+#[test]
+fn an_undo_leaves_what_its_owner_moved_away_and_back() {
+    for on_drift in [OnDrift::Adopt, OnDrift::Report] {
+        for case in [v1(), v1_forgetful(), v2()] {
+            let bench = Bench::new();
+            let mut scene = TestMachine::with(&case, &bench, on_drift);
+            let before = case.host.clone();
+            let planned = scene.mask(501);
+            let policy = case.host.policy(Tid(501)).unwrap();
+            for (cpus, set_policy) in [("0", Policy::Other { nice: 5 }), (&planned, policy)] {
+                case.host.set_affinity(Tid(501), &set(cpus)).unwrap();
+                case.host.set_policy(Tid(501), set_policy).unwrap();
+                scene.look(Extent::Masks);
+                if scene.watcher.needs_plan() {
+                    let mut plan = case.plan.clone();
+                    let thread = &mut plan.vnodes[0].threads[0];
+                    (thread.pus, thread.policy) = (set(cpus), Some(set_policy));
+                    scene.watcher.follow(&plan, &case.target);
+                }
+                assert_eq!(scene.look(Extent::Masks), [], "{}", case.name);
+            }
+            let report = undo(&case.host, &mut scene.journal);
+            let texts: Vec<&str> = report.changed.iter().map(|one| one.text.as_str()).collect();
+            assert_eq!((report.is_complete(), texts.len()), (true, 2), "{texts:?}");
+            assert!(texts.iter().all(|text| text.contains("the owner of the machine has set")));
+            assert_eq!(scene.mask(501), planned, "{}", case.name);
+            assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
+            assert_ne!(scene.mask(500), before.affinity(Tid(500)).unwrap().to_string());
+            // The record of the owner's change is read again.
+            let words = format!("{:?}", scene.journal.record());
+            assert!(words.contains("Yielded"), "{words}");
+        }
+    }
 }
 
 /// The owner changes a thread again while its first change is adopted: back to what Pinfold set, or

@@ -207,6 +207,7 @@ fn word(outcome: Outcome) -> &'static str {
         Outcome::Restored => "restored",
         Outcome::Kept => "not restored",
         Outcome::Dropped => "restored, because the next plan does not need it",
+        Outcome::Yielded => "changed by the owner of the machine since, and left",
     }
 }
 
