@@ -12,7 +12,7 @@
 
 #include "supervise.h"
 
-/* From the last worker at the gate to the common start: all must have woken up by then. */
+/* From the last of several workers at the gate to the common start: all must have woken up by then. */
 #define GATE_AHEAD_NS (20 * NS_PER_MS)
 
 struct worker {
@@ -126,12 +126,13 @@ void gate_prepare(struct gate *gate, size_t count)
     pthread_barrier_init(&gate->ready, &shared, (unsigned)count);
     pthread_barrier_init(&gate->open, &shared, (unsigned)count);
     pthread_barrierattr_destroy(&shared);
+    gate->ahead_ns = count > 1 ? GATE_AHEAD_NS : 0;
 }
 
 uint64_t gate_pass(struct gate *gate)
 {
     if (pthread_barrier_wait(&gate->ready) == PTHREAD_BARRIER_SERIAL_THREAD)
-        gate->start_ns = monotonic_ns() + GATE_AHEAD_NS;
+        gate->start_ns = monotonic_ns() + gate->ahead_ns;
     pthread_barrier_wait(&gate->open);
     return gate->start_ns;
 }

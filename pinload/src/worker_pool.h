@@ -19,6 +19,7 @@ enum { WORKER_POOL_LIMIT = 1024 };
 /* A moment that all workers of a pool begin at. Lies in pool memory. */
 struct gate {
     pthread_barrier_t ready, open;
+    uint64_t ahead_ns; /* 0 for one worker, which waits for no other */
     uint64_t start_ns;
 };
 

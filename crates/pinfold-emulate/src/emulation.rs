@@ -59,6 +59,17 @@ pub struct HelperTime {
     pub turns: u64,
 }
 
+impl HelperTime {
+    /// What it did since an earlier account.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            ran_ns: self.ran_ns.saturating_sub(earlier.ran_ns),
+            taken_ns: self.taken_ns.saturating_sub(earlier.taken_ns),
+            turns: self.turns.saturating_sub(earlier.turns),
+        }
+    }
+}
+
 /// A running method of one vnode.
 ///
 /// Dropping it stops it; [`Emulation::stop`] also reports errors.

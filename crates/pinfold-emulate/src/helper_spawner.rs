@@ -86,7 +86,7 @@ impl ReferenceRun {
 /// How thoroughly costs are measured before a vnode starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// In a twentieth of a second, unless a cost is stored; more while the vnode runs.
+    /// In 0.04 s, unless a cost is stored; more while the vnode runs.
     Brief,
     /// For about 8 s, unless a cost is stored that was measured so.
     Full,

@@ -1,7 +1,7 @@
 //! Overhead of the methods: taken from stored calibrations, measured at the start, updated later.
 //!
 //! A start does not wait for a full calibration unless the user asks for it: a stored cost is used,
-//! or one that is measured in a twentieth of a second, or the usual one.
+//! or one that is measured in 0.04 s, or the usual one.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,11 @@
 //!
 //! `measured_ns` is `CLOCK_MONOTONIC`. A file of another machine, kernel or boot is not valid; a
 //! foreign or incomplete file is ignored, and this is reported. Two supervisors may write at the
-//! same time: the file is replaced atomically, and lost entries are measured again.
+//! same time: the file is replaced atomically, and lost entries are measured again. A thread writes
+//! them: a start, and the heartbeats of vnodes, do not wait for the disk.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
 
 use crate::Failure;
 use pinfold_emulate::{Calibration, Calibrations, Cost};
@@ -31,6 +35,8 @@ const LONGEST: usize = 1 << 20;
 pub struct StoredCosts<'s> {
     state: &'s StateDir,
     key: Key,
+    /// What writes the newest costs, after all earlier ones.
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The conditions under which the costs are valid.
@@ -82,7 +88,7 @@ impl<'s> StoredCosts<'s> {
             kernel: line(paths::kernel_release())?,
             boot_id: line(paths::boot_id())?,
         };
-        Ok(Self { state, key })
+        Ok(Self { state, key, writer: Mutex::default() })
     }
 
     /// Reads all costs; an unusable file is reported.
@@ -94,42 +100,77 @@ impl<'s> StoredCosts<'s> {
         })
     }
 
-    /// Adds one. A failed write is not fatal: the costs are measured again at the next start.
+    /// Adds one in the background. A failed write is not fatal: the costs are measured again at the
+    /// next start.
     pub fn add(&self, new: &Calibration) {
-        let mut all = self.read().unwrap_or_default();
-        all.add(new.clone());
-        let document = Document {
-            format: FORMAT.to_owned(),
-            key: self.key.clone(),
-            calibrations: all.0.iter().map(entry).collect(),
-        };
-        let written = serde_json::to_vec(&document).map_err(|error| error.to_string());
-        let kept = written
-            .and_then(|text| self.state.replace(FILE, &text).map_err(|error| with_causes(&error)));
-        if let Err(why) = kept {
-            say(&format!("cannot store the measured cost: {why}"));
+        let (path, key, new) = (self.state.path().to_owned(), self.key.clone(), new.clone());
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let earlier = writer.take();
+        let thread = Builder::new().name("costs".to_owned()).spawn(move || {
+            wait_for(earlier);
+            let added = StateDir::open(&path)
+                .map_err(|error| with_causes(&error))
+                .and_then(|state| add_to(&state, key, &new));
+            if let Err(why) = added {
+                say(&format!("cannot store the measured cost: {why}"));
+            }
+        });
+        match thread {
+            Ok(thread) => *writer = Some(thread),
+            Err(error) => say(&format!("cannot store the measured cost: {error}")),
         }
     }
 
-    fn read(&self) -> Result<Calibrations, String> {
-        if !self.state.contains(FILE) {
-            return Ok(Calibrations::default());
-        }
-        let bytes = self.state.read(FILE).map_err(|error| with_causes(&error))?;
-        if bytes.len() > LONGEST {
-            return Err(format!("it has {} bytes", bytes.len()));
-        }
-        let document: Document =
-            serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-        if document.format != FORMAT {
-            return Err(format!("its format is {:?}, not {FORMAT}", document.format));
-        }
-        if document.key != self.key {
-            return Ok(Calibrations::default());
-        }
-        let all: Option<Vec<_>> = document.calibrations.into_iter().map(calibration).collect();
-        all.map(Calibrations).ok_or_else(|| "it contains an impossible cost".to_owned())
+    /// Waits until all costs are written.
+    fn finish(&self) {
+        wait_for(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+
+    fn read(&self) -> Result<Calibrations, String> {
+        self.finish();
+        read_from(self.state, &self.key)
+    }
+}
+
+impl Drop for StoredCosts<'_> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn wait_for(writer: Option<JoinHandle<()>>) {
+    // One that panicked has lost its cost, which is measured again.
+    match writer.map(JoinHandle::join) {
+        None | Some(Ok(()) | Err(_)) => {}
+    }
+}
+
+fn add_to(state: &StateDir, key: Key, new: &Calibration) -> Result<(), String> {
+    let mut all = read_from(state, &key).unwrap_or_default();
+    all.add(new.clone());
+    let calibrations = all.0.iter().map(entry).collect();
+    let document = Document { format: FORMAT.to_owned(), key, calibrations };
+    let text = serde_json::to_vec(&document).map_err(|error| error.to_string())?;
+    state.replace(FILE, &text).map_err(|error| with_causes(&error))
+}
+
+fn read_from(state: &StateDir, key: &Key) -> Result<Calibrations, String> {
+    if !state.contains(FILE) {
+        return Ok(Calibrations::default());
+    }
+    let bytes = state.read(FILE).map_err(|error| with_causes(&error))?;
+    if bytes.len() > LONGEST {
+        return Err(format!("it has {} bytes", bytes.len()));
+    }
+    let document: Document = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    if document.format != FORMAT {
+        return Err(format!("its format is {:?}, not {FORMAT}", document.format));
+    }
+    if document.key != *key {
+        return Ok(Calibrations::default());
+    }
+    let all: Option<Vec<_>> = document.calibrations.into_iter().map(calibration).collect();
+    all.map(Calibrations).ok_or_else(|| "it contains an impossible cost".to_owned())
 }
 
 /// Removes the costs; false if there were none.
@@ -204,7 +245,7 @@ mod tests {
 
     fn kept<'s>(state: &'s StateDir, boot_id: &str) -> StoredCosts<'s> {
         let key = Key { machine: word("97a2"), kernel: word("6.18"), boot_id: word(boot_id) };
-        StoredCosts { state, key }
+        StoredCosts { state, key, writer: Mutex::default() }
     }
 
     fn word(text: &str) -> String {
@@ -226,11 +267,24 @@ mod tests {
     }
 
     #[test]
+    fn costs_that_are_added_at_once_are_all_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&folder.path().join("state").to_string_lossy()).unwrap();
+        let periods = [100_000, 150_000, 200_000, 250_000];
+        let all = periods.map(|period_ns| Calibration { period_ns, ..one() });
+        let writing = kept(&state, "a");
+        all.iter().for_each(|one| writing.add(one));
+        drop(writing);
+        assert_eq!(kept(&state, "a").read(), Ok(Calibrations(all.to_vec())));
+    }
+
+    #[test]
     fn a_file_that_cannot_be_used_is_ignored_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDir::open(&folder.path().join("state").to_string_lossy()).unwrap();
         let kept = kept(&state, "a");
         kept.add(&one());
+        kept.finish();
         let good = String::from_utf8(state.read(FILE).unwrap()).unwrap();
         let long = format!("{good}{}", " ".repeat(LONGEST));
         for bad in [
