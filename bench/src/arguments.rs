@@ -57,6 +57,8 @@ pub enum Name {
     Gaps,
     /// How soon libvirt has the nodes for a domain with `placement='auto'`
     Numad,
+    /// When the first command runs in a slow node, by method
+    Start,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// A study on a simulated cluster of 10,000 nodes
@@ -68,9 +70,13 @@ impl Name {
     pub fn runs_by_default(self) -> bool {
         match self {
             Name::Pin | Name::Plan | Name::FirstSecond => true,
-            Name::Watch | Name::Exits | Name::Gaps | Name::Numad | Name::Emulate | Name::Scale => {
-                false
-            }
+            Name::Watch
+            | Name::Exits
+            | Name::Gaps
+            | Name::Numad
+            | Name::Start
+            | Name::Emulate
+            | Name::Scale => false,
         }
     }
 }

@@ -21,6 +21,7 @@ mod rows;
 mod scale;
 mod scratch;
 mod simulated;
+mod start;
 mod watch;
 
 use std::io::Write as _;
@@ -60,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Gaps => gaps::run(arguments),
             Name::Watch => watch::run(arguments),
             Name::Numad => numad::run(arguments),
+            Name::Start => start::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

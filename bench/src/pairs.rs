@@ -75,7 +75,8 @@ pub fn table(times: &[Times], rivals: &[usize]) -> Table {
     Table { rows: rows.collect(), head }
 }
 
-fn spread(times: &Times) -> String {
+/// The range of nine tenths of the times.
+pub fn spread(times: &Times) -> String {
     format!(
         "{} – {}",
         milliseconds(quantile(&times.samples, 0.05)),
