@@ -393,6 +393,32 @@ mod tests {
         assert!(note.contains("turns were skipped"), "{note}");
     }
 
+    #[test]
+    fn a_burner_without_a_share_does_not_run() {
+        let shared = Arc::new(Shared::default());
+        let (mine, (report, reported)) = (Arc::clone(&shared), mpsc::channel());
+        let thread = thread::spawn(move || {
+            report.send(process::own_tid()).unwrap();
+            burn(&mine, process::own_pu(), 500_000, 0);
+        });
+        let tid = reported.recv().unwrap();
+        let mut burning = Burning { shared: Arc::clone(&shared), tid, thread: Some(thread) };
+        burning.extend_deadline();
+        let host = pinfold_host::LiveHost::new().unwrap();
+        // Once it has come to rest, it does not even wake.
+        let mut before = u64::MAX;
+        loop {
+            let ran_ns = burning.time(&host).unwrap().ran_ns;
+            if ran_ns == before {
+                break;
+            }
+            before = ran_ns;
+            SystemClock.sleep_ns(50_000_000);
+        }
+        assert_eq!(burning.burned_time(), (0, 0));
+        stop([&mut burning].into_iter());
+    }
+
     /// The second burner burns four times as long; neither has more than one turn more.
     #[test]
     fn burners_meet_at_the_barrier() {

@@ -71,8 +71,12 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Lim<'h>, Spee
     })
 }
 
-/// The paper's formula: CPU time divided by the time since creation.
+/// The paper's formula: CPU time divided by the time since creation. At full speed no process is
+/// stopped: several threads have more CPU time than their process has age.
 fn is_too_fast(cpu_ns: u64, age_ns: u64, speed: Speed) -> bool {
+    if speed == Speed::FULL {
+        return false;
+    }
     u128::from(cpu_ns) * 1_000_000 > u128::from(age_ns) * u128::from(speed.millionths())
 }
 
@@ -203,6 +207,12 @@ mod tests {
     #[test]
     fn one_spinning_thread_has_the_speed() {
         assert!(speed_of(|_| true, 1, 0..2_000).abs_diff(500_000) < 2_000);
+    }
+
+    #[test]
+    fn at_full_speed_threads_on_several_cores_are_not_stopped() {
+        assert!(!is_too_fast(2_000, 1_000, Speed::FULL));
+        assert!(is_too_fast(2_000, 1_000, Speed::from_millionths(999_999).unwrap()));
     }
 
     /// The third defect.

@@ -13,7 +13,8 @@ use pinfold_emulate::{
 };
 use pinfold_host::process::{self, Child, Spawn, Stdio};
 use pinfold_host::{
-    Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths, proc_stat,
+    Clock as _, Host as _, HostMut as _, LiveHost, Stall, StallConfig, SystemClock, mountinfo,
+    paths, proc_stat,
 };
 use pinfold_model::{Attach, CpuSet, Method, PuId, Step, Tid};
 
@@ -342,6 +343,74 @@ fn lim_is_seen_by_the_stopped_and_continued_by_the_sentinel() {
     nodes.stop().unwrap();
     wait("a process that runs", || groups.state(pid) != 'T');
     shell.kill().unwrap();
+}
+
+/// A vnode at full speed, next to those of other tests.
+fn groups_at_full_speed(method: Method) -> Option<Groups> {
+    groups_with(method, 100, |node| Node { name: format!("{}-full", node.name), ..node })
+}
+
+#[test]
+fn at_full_speed_the_timers_of_stall_do_not_fire() {
+    let Some(groups) = groups_at_full_speed(Method::Stall) else { return };
+    let pus: CpuSet = groups.pus.iter().map(|pu| PuId(*pu)).collect();
+    let group = groups.cgroup.perf.as_deref().expect("a group");
+    let mut stall = Stall::open(&groups.host, group, &pus, 200_000).expect("a program");
+    let mut spinner = groups.shell(SPIN);
+    let half = StallConfig { stolen: 500_000, usual_ns: 100_000, longest_ns: 180_000 };
+    for _ in 0..2 {
+        let before = interrupts(&stall, &pus);
+        pus.iter().for_each(|pu| stall.set(pu, half).expect("a share"));
+        wait("interrupts", || {
+            stall.extend_deadline(90 * MS);
+            interrupts(&stall, &pus) > before + 100
+        });
+        pus.iter().for_each(|pu| stall.set(pu, StallConfig::default()).expect("no share"));
+        let at_full_speed = interrupts(&stall, &pus);
+        SystemClock.sleep_ns(100 * MS);
+        assert_eq!(interrupts(&stall, &pus), at_full_speed);
+    }
+    spinner.kill().expect("killed");
+}
+
+fn interrupts(stall: &Stall, pus: &CpuSet) -> u64 {
+    pus.iter().map(|pu| stall.account(pu).expect("an account").interrupts).sum()
+}
+
+#[test]
+fn at_full_speed_nothing_is_limited_frozen_stopped_or_burned() {
+    for method in [Method::Quota, Method::Fracas, Method::Gov, Method::Lim] {
+        let Some(groups) = groups_at_full_speed(method) else { continue };
+        let (spawner, host) = (Shells, &groups.host);
+        let mut nodes = groups.start(&spawner);
+        let mut spinner = groups.shell(&format!("({SPIN}) & {SPIN}"));
+        for _ in 0..20 {
+            SystemClock.sleep_until(nodes.turn(SystemClock.now_ns()).expect("a turn"));
+            assert_ne!(groups.state(spinner.pid()), 'T', "{method}");
+            for part in &groups.cgroup.parts {
+                let burning = part.burns.iter().flat_map(|burn| members(host, burn));
+                assert_eq!(burning.count(), 0, "{method}");
+                let quota = [paths::cpu_cfs_quota(&part.cpu), paths::cpu_max(&part.cpu)];
+                for text in quota.iter().filter_map(|path| host.read_text(path).ok()) {
+                    assert!(text.starts_with("-1") || text.starts_with("max"), "{method}: {text}");
+                }
+            }
+            if let Some(freezer) = &groups.cgroup.freezer {
+                let state = host.read_text(&paths::freezer_state(freezer)).unwrap_or_default();
+                let events = host.read_text(&paths::cgroup_events(freezer)).unwrap_or_default();
+                assert!(!state.contains("FR") && !events.contains("frozen 1"), "{method}");
+            }
+        }
+        drop(nodes);
+        kill_group(&mut spinner);
+    }
+}
+
+/// Kills a shell with its children, which are a process group.
+fn kill_group(shell: &mut Child) {
+    let group = format!("-{}", shell.pid());
+    process::capture("kill", ["-KILL", "--", &group], TIMEOUT_NS).expect("kill");
+    shell.wait().expect("an end");
 }
 
 #[test]

@@ -71,9 +71,12 @@ fn percent(share: f64) -> String {
     format!("{:.2}%", share * 100.0)
 }
 
-/// Why a core has no achieved speed: no task ran, the method keeps no statistics, or its own cost
-/// is not known.
+/// Why a core has no achieved speed: nothing slows it, no task ran, the method keeps no statistics,
+/// or its own cost is not known.
 fn without_speed(core: &Value) -> &'static str {
+    if core.get("asked").and_then(Value::as_f64) == Some(1.0) {
+        return "full speed";
+    }
     if is_uncalibrated(core) {
         return "not calibrated";
     }
@@ -106,11 +109,22 @@ mod tests {
         assert!(idle.contains("no task ran") && !idle.contains("points"), "{idle}");
     }
 
+    #[test]
+    fn nothing_slows_a_core_at_full_speed() {
+        let core = json!({ "pu": 1, "asked": 1.0, "got": null, "cost_known": false });
+        let text = text_of(core);
+        assert!(text.contains("full speed") && !text.contains("not calibrated"), "{text}");
+    }
+
     fn row(got: Value, cost_known: bool) -> String {
         let idle = got.is_null();
         let core = json!({
             "pu": 1, "asked": 0.4, "got": got, "cost_known": cost_known, "idle": idle,
         });
+        text_of(core)
+    }
+
+    fn text_of(core: Value) -> String {
         let vnode = json!({ "vnode": "slow", "method": "stall", "cores": [core] });
         to_text(&json!({ "vnodes": [vnode], "housekeeping": "0" }))
     }
