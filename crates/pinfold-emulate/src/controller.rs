@@ -183,6 +183,12 @@ impl<'h> VnodeController<'h> {
         Ok(())
     }
 
+    /// Forgets what was added in these groups, which have ended.
+    pub fn remove(&mut self, cgroup: &VnodeCgroup) {
+        let entries = cgroup.entries();
+        self.running.retain(|one| one.attached.is_none() || one.entries != entries);
+    }
+
     /// Runs all methods that are due. Returns the time of the next call.
     ///
     /// # Errors

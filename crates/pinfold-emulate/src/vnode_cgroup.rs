@@ -185,8 +185,8 @@ impl VnodeCgroup {
         Ok((cgroup, steps))
     }
 
-    /// What another program has set as the CPUs of an attached group since; `None` if they are
-    /// still those of the vnode.
+    /// What another program has set as the CPUs of an attached group since, empty if it has removed
+    /// the list or disabled its controller; `None` if they are still those of the vnode.
     ///
     /// # Errors
     /// [`SpeedError::Host`] if they cannot be read.
@@ -200,7 +200,9 @@ impl VnodeCgroup {
         let Some(group) = self.perf.as_ref().filter(|_| is_set && self.is_attached) else {
             return Ok(None);
         };
-        let text = host.read_text(&paths::cpuset_cpus(group))?;
+        let path = paths::cpuset_cpus(group);
+        // systemd disables controllers that none of its units needs.
+        let text = if host.exists(&path) { host.read_text(&path)? } else { String::new() };
         let is_kept = CpuSet::parse_list(text.trim()).is_ok_and(|found| found == *pus);
         Ok((!is_kept).then(|| text.trim().to_owned()))
     }

@@ -26,7 +26,7 @@ pub use dirs::{
     runtime_dir,
 };
 pub use owned_temporaries::{OwnedLock, TemporaryKind, orphans, remove_orphan, temporaries};
-pub use state::{Lock, StateDir, is_filled_file_of, require_own};
+pub use state::{Lock, StateDir, identity, is_filled_file_of, require_own};
 pub use text::text;
 pub use user_file::read;
 

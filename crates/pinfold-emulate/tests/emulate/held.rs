@@ -43,6 +43,25 @@ fn a_group_of_another_program_gets_the_vnodes_lists() {
     assert!(steps.iter().all(|step| matches!(step.undo, Undo::WriteFile { .. })), "{steps:?}");
 }
 
+/// As `docker update --cpuset-cpus`, and as systemd at `daemon-reload`.
+#[test]
+fn cpus_that_a_runtime_sets_meanwhile_are_noticed() {
+    let (host, node) = stage(Method::Stall);
+    let hierarchies = Hierarchies::find(&host).unwrap();
+    let (cgroup, steps) = VnodeCgroup::plan(&host, &hierarchies, &node).expect("a plan");
+    take(&host, &steps);
+    assert_eq!(cgroup.changed_cpus(&host, &hierarchies, &one()).unwrap(), None);
+    for (set, expected) in [("0-1", Some("0-1")), ("1", None)] {
+        host.write(&paths::cpuset_cpus(GROUP), set.as_bytes()).unwrap();
+        let changed = cgroup.changed_cpus(&host, &hierarchies, &one()).unwrap();
+        assert_eq!(changed.as_deref(), expected, "{set:?}");
+    }
+    let parent = paths::cgroup_subtree_control("/sys/fs/cgroup");
+    host.write(&parent, b"-cpuset").unwrap();
+    let changed = cgroup.changed_cpus(&host, &hierarchies, &one()).unwrap();
+    assert_eq!(changed.as_deref(), Some(""), "the file is gone");
+}
+
 #[test]
 fn without_cpuset_masks_hold_who_becomes_a_vnode() {
     let (host, of_group) = stage(Method::Hogs);

@@ -402,7 +402,8 @@ fn is_of(path: &str, uid: u32) -> Option<Stat> {
 }
 
 /// Device and inode of a file; `None` if it is not visible here.
-pub(super) fn identity(path: &str) -> Option<(u64, u64)> {
+#[must_use]
+pub fn identity(path: &str) -> Option<(u64, u64)> {
     let stat = rustix::fs::stat(path).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }

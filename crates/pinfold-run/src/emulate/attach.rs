@@ -83,9 +83,9 @@ pub fn process(host: &dyn Host, pid: u32) -> Result<Found, Failure> {
 }
 
 /// A group by its path.
-pub fn group(path: &str) -> Found {
+pub fn group(host: &dyn Host, path: &str) -> Found {
     let members = vec![Member::Group { path: path.to_owned() }];
-    Found { what: format!("group {}", escape::name(path)), members, notes: Vec::new() }
+    with_notes(host, format!("group {}", escape::name(path)), members)
 }
 
 fn refuse(what: &str, why: &str) -> Failure {
@@ -365,12 +365,13 @@ fn roots(
     Ok(found)
 }
 
-fn network(host: &dyn Host, pid: Tid) -> Option<String> {
+/// The network namespace of a process, such as `net:[4026531840]`.
+pub(super) fn network(host: &dyn Host, pid: Tid) -> Option<String> {
     host.link(&paths::process_file(pid, "ns/net")).ok()
 }
 
-/// The processes in a network namespace of `ip netns`.
-fn namespace(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failure> {
+/// The network namespace with a name of `ip netns`.
+pub(super) fn named_network(host: &dyn Host, name: &str) -> Result<Option<String>, Failure> {
     let path = paths::own_mountinfo();
     let mounts = mountinfo::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?;
     let places = ["/run/netns", "/var/run/netns"].map(|folder| format!("{folder}/{name}"));
@@ -380,7 +381,12 @@ fn namespace(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Fai
         // A link to the namespace of a process, as scripts make for containers.
         None => places.iter().find_map(|place| host.link(&host.link(place).ok()?).ok()),
     };
-    let net = net.filter(|net| net.starts_with("net:")).ok_or_else(|| {
+    Ok(net.filter(|net| net.starts_with("net:")))
+}
+
+/// The processes in a network namespace of `ip netns`.
+fn namespace(host: &dyn Host, what: &str, name: &str) -> Result<Vec<Member>, Failure> {
+    let net = named_network(host, name)?.ok_or_else(|| {
         refuse(what, "is not a network namespace").with_hint("`ip netns list` shows them")
     })?;
     let all = processes(host)?;

@@ -62,6 +62,9 @@ pub enum SupervisorRequest {
         what: String,
         /// The groups and processes.
         members: Vec<Member>,
+        /// The name of the network namespace in which they are, if it was named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        netns: Option<String>,
     },
     /// Ends the platform.
     Down,

@@ -5,11 +5,11 @@
 
 use crate::{Exit, Failure};
 use pinfold_emulate::Node;
-use pinfold_host::{Host as _, paths, proc_stat, process};
+use pinfold_host::proc_stat;
 use pinfold_model::text::cpus_text;
-use pinfold_model::{Attach, TaskId, Tid};
+use pinfold_model::{Attach, Tid};
 
-use super::attachments::Attachment;
+use super::attachments::{Attached, Attachment};
 use super::ipc::Member;
 use super::supervisor::{ActivePlatform, MOST_MOVES, PlatformServer, moved_tasks};
 
@@ -17,21 +17,32 @@ use super::supervisor::{ActivePlatform, MOST_MOVES, PlatformServer, moved_tasks}
 const LOOK_NS: u64 = 1_000_000_000;
 
 impl PlatformServer<'_, '_> {
-    /// Adds groups and processes to an active vnode.
+    /// Adds groups and processes to an active vnode. Those that are part of it already are left out
+    /// next to new ones, and those that have ended or were restarted are forgotten.
     pub(super) fn attach(
         &mut self,
         platformed: &mut ActivePlatform<'_>,
         vnode: &str,
-        what: &str,
-        members: &[Member],
+        found: Attached<'_>,
     ) -> Result<(), Failure> {
+        self.forget_ended(platformed, found.members)?;
+        let members = found.members.iter();
+        let mut members: Vec<&Member> =
+            members.filter(|member| !self.is_part(vnode, found.what, member)).collect();
+        if members.is_empty() {
+            members.extend(found.members);
+        }
         let first = self.journal.record().step_count();
         let count = self.joined.all.len();
-        let done = members.iter().try_for_each(|member| {
-            let attachment = self.join(platformed, vnode, what, member)?;
-            self.joined.all.push(attachment);
+        let done = members.into_iter().try_for_each(|member| {
+            let attachment = self.join(platformed, vnode, found.what, member)?;
+            self.joined.all.push(attachment.in_netns(found.netns));
             Ok(())
         });
+        if done.is_ok() && found.netns.is_some() {
+            let earlier = self.joined.all.iter_mut().filter(|one| one.what == found.what);
+            earlier.for_each(|one| one.forget_earlier_netns(self.host));
+        }
         done.map_err(|failure: Failure| {
             self.joined.all.truncate(count);
             let report = pinfold_apply::undo_steps_from(self.host, self.journal, first);
@@ -44,6 +55,32 @@ impl PlatformServer<'_, '_> {
         })
     }
 
+    /// True if a member was attached to this vnode under the same name.
+    fn is_part(&self, vnode: &str, what: &str, member: &Member) -> bool {
+        let mut all = self.joined.all.iter();
+        all.any(|one| one.node.name == vnode && one.what == what && one.is_of(member))
+    }
+
+    /// Drops the attachments of these members that are no longer slowed. Their steps stay in the
+    /// journal.
+    fn forget_ended(
+        &mut self,
+        platformed: &mut ActivePlatform<'_>,
+        members: &[Member],
+    ) -> Result<(), Failure> {
+        let mut ended = Vec::new();
+        for (at, one) in self.joined.all.iter().enumerate() {
+            if members.iter().any(|member| one.is_of(member)) && one.end(self.host)?.is_some() {
+                ended.push(at);
+            }
+        }
+        for at in ended.into_iter().rev() {
+            let one = self.joined.all.remove(at);
+            platformed.nodes.remove(&one.cgroup);
+        }
+        Ok(())
+    }
+
     fn join(
         &mut self,
         platformed: &mut ActivePlatform<'_>,
@@ -51,7 +88,6 @@ impl PlatformServer<'_, '_> {
         what: &str,
         member: &Member,
     ) -> Result<Attachment, Failure> {
-        let mut process = None;
         let attach = match member {
             Member::Group { path } => Attach::Group(path.clone()),
             Member::Process { pid, start_time } => {
@@ -60,12 +96,11 @@ impl PlatformServer<'_, '_> {
                     let text = format!("{what}: process {pid} has ended");
                     return Err(Failure::new(Exit::Input, text));
                 }
-                process = Some(TaskId { tid: Tid(*pid), start_time: *start_time });
                 Attach::Process(*pid)
             }
         };
         let mut others = self.joined.all.iter();
-        if let Some(other) = others.find(|one| one.node.attach.as_ref() == Some(&attach)) {
+        if let Some(other) = others.find(|one| one.is_of(member)) {
             let text = format!("{what} is part of vnode {} already", other.node.name);
             return Err(
                 Failure::new(Exit::Input, text).with_hint("a task can be in one vnode only")
@@ -87,7 +122,7 @@ impl PlatformServer<'_, '_> {
                     .with_hint("stop it with SIGSTOP, attach it, and continue it with SIGCONT"));
             }
         }
-        let attachment = Attachment { what: what.to_owned(), node, cgroup, process, note: None };
+        let attachment = Attachment::new(what, node, cgroup, member);
         if attachment.group().is_some() {
             platformed.nodes.add(vnode, what, &attachment.cgroup)?;
         }
@@ -102,25 +137,30 @@ impl PlatformServer<'_, '_> {
         }
         self.joined.look_ns = now_ns.saturating_add(LOOK_NS);
         for one in &mut self.joined.all {
-            let Some(group) = one.group().cloned() else {
-                let found = one.process.map(|task| process::task_alive(self.host, task));
-                let is_running = found.transpose()?.unwrap_or(true);
-                one.note = (!is_running).then(|| "has ended".to_owned());
+            if let Some(end) = one.end(self.host)? {
+                one.note = Some(end.to_owned());
                 continue;
-            };
-            if !self.host.exists(&paths::cgroup_procs(&group)) {
-                let note = "has ended or was restarted: attach it again to slow it";
-                one.note = Some(note.to_owned());
+            }
+            if one.group().is_none() {
+                let change = one.netns_change(self.host);
+                one.note = change.unwrap_or_else(|failure| Some(failure.message));
                 continue;
             }
             let pus = one.node.pus();
             let changed = one.cgroup.changed_cpus(self.host, self.hierarchies, &pus);
             one.note = match changed {
                 Ok(None) => None,
-                Ok(Some(cpus)) => Some(format!(
-                    "another program has set its CPUs to {cpus:?}: only what runs on {} is slowed",
-                    cpus_text(&pus)
-                )),
+                Ok(Some(cpus)) => {
+                    let cpus = if cpus.is_empty() {
+                        "removed its list of CPUs".to_owned()
+                    } else {
+                        format!("set its CPUs to {cpus:?}")
+                    };
+                    let slowed = cpus_text(&pus);
+                    Some(format!(
+                        "another program has {cpus}: only what runs on {slowed} is slowed"
+                    ))
+                }
                 Err(error) => Some(error.to_string()),
             };
             // A process may end while it is moved.

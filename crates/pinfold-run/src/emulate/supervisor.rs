@@ -27,7 +27,7 @@ use pinfold_probe::pinload::Pinload;
 use serde_json::Value;
 
 use super::attach;
-use super::attachments::Joined;
+use super::attachments::{Attached, Joined};
 use super::disk_limit;
 use super::helpers::HelperProcesses;
 use super::ipc::{self, Caller, Enter, Listener, SupervisorRequest, SupervisorResponse};
@@ -593,9 +593,10 @@ fn run_platform(
     if let Err(error) = process::raise_priority() {
         say(&format!("the vnodes may miss their speeds when the machine is busy: {error}"));
     }
+    let joined = Joined::from_nodes(host, &nodes)?;
     let nodes = VnodeController::start(host, &SystemClock, programs, nodes)?;
     let mut platformed = ActivePlatform { nodes, cgroups, cautions, plan, topology };
-    let (hierarchies, joined) = (&facts.hierarchies, Joined::default());
+    let hierarchies = &facts.hierarchies;
     let mut door = PlatformServer { host, journal, hierarchies, joined, listener, wake_fd };
     let worked = until_done(&mut platformed, &mut door, work);
     let stopped = platformed.nodes.stop().map_err(Failure::from);
@@ -676,8 +677,10 @@ fn until_done(
                         Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
                     }
                 }
-                Ok(SupervisorRequest::Attach { vnode, what, members }) => {
-                    match door.attach(platformed, &vnode, &what, &members) {
+                Ok(SupervisorRequest::Attach { vnode, what, members, netns }) => {
+                    let found =
+                        Attached { what: &what, members: &members, netns: netns.as_deref() };
+                    match door.attach(platformed, &vnode, found) {
                         Ok(()) => caller.answer(&SupervisorResponse::Done),
                         Err(failure) => caller.answer(&SupervisorResponse::from_failure(&failure)),
                     }

@@ -7,7 +7,7 @@ use crate::common::{
 };
 use pinfold_emulate::Facts;
 use pinfold_host::process::{self, Child, Output, Signaled, Spawn, Stdio};
-use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock};
+use pinfold_host::{Clock as _, Host as _, HostMut as _, LiveHost, SystemClock, mountinfo, paths};
 use pinfold_model::{Method, Tid};
 
 /// A platform with one vnode at 50 %.
@@ -39,6 +39,10 @@ impl Platform {
 
     fn attach(&self, words: &[&str]) -> Output {
         self.emulate(&[&["attach", &self.vnode], words].concat())
+    }
+
+    fn reports(&self, part: &str) -> bool {
+        self.emulate(&["status"]).stdout_text().contains(part)
     }
 
     fn kill(&mut self) {
@@ -161,6 +165,190 @@ fn a_container_is_slowed_in_its_own_group_and_goes_on() {
         assert_eq!(places(&pids), before, "after kill {at}");
     }
     drop(container);
+}
+
+/// A group of version 2 as a runtime makes it for a container, with a process that sleeps.
+struct RuntimeGroup {
+    path: String,
+    directory: String,
+    sleeper: Child,
+}
+
+impl RuntimeGroup {
+    fn run(test: &str) -> Option<Self> {
+        let host = LiveHost::new().expect("a host");
+        let table = host.read_text(&paths::own_mountinfo()).expect("mounts");
+        let mounts = mountinfo::parse(&table).expect("mounts");
+        let Some(found) = mountinfo::v2_mount(&mounts) else {
+            skip("cgroup version 2 is not mounted");
+            return None;
+        };
+        let path = format!("/pinfold-test-{test}-{}", process::own_pid());
+        let directory = format!("{}{path}", found.mount.path);
+        if let Err(error) = host.make_dir(&directory) {
+            skip(error);
+            return None;
+        }
+        let sleeper = Self::sleep_in(&directory);
+        Some(Self { path, directory, sleeper })
+    }
+
+    fn sleep_in(directory: &str) -> Child {
+        let spawn = Spawn::new("sleep").args(["300"]).die_with_parent(true);
+        spawn.cgroup_files(vec![paths::cgroup_procs(directory)]).start().expect("sleep")
+    }
+
+    fn end(&mut self) {
+        self.sleeper.kill().expect("killed");
+        let host = LiveHost::new().expect("a host");
+        let is_removed = until(|| host.remove_dir(&self.directory).is_ok());
+        assert!(is_removed || std::thread::panicking(), "{} is empty", self.directory);
+    }
+
+    fn freeze(&self, value: &[u8]) {
+        let host = LiveHost::new().expect("a host");
+        host.write(&paths::cgroup_freeze(&self.directory), value).expect("version 2 freezes");
+    }
+
+    fn is_frozen(&self) -> bool {
+        let host = LiveHost::new().expect("a host");
+        let events = host.read_text(&paths::cgroup_events(&self.directory)).expect("events");
+        events.contains("frozen 1")
+    }
+
+    /// The same path, another group.
+    fn restart(&mut self) {
+        self.end();
+        LiveHost::new().expect("a host").make_dir(&self.directory).expect("a group");
+        self.sleeper = Self::sleep_in(&self.directory);
+    }
+}
+
+impl Drop for RuntimeGroup {
+    fn drop(&mut self) {
+        if LiveHost::new().expect("a host").exists(&self.directory) {
+            self.end();
+        }
+    }
+}
+
+#[test]
+fn a_group_that_is_made_again_is_reported_and_attached_again() {
+    let _turn = take_turn();
+    let Some(up) = Platform::up("again") else { return };
+    let Some(mut group) = RuntimeGroup::run("again") else { return };
+    let words = ["--group", &group.path.clone()];
+    up.attach(&words).expect_success();
+    for _ in 0..2 {
+        group.restart();
+        assert!(until(|| up.reports("was restarted: attach it again to slow it")), "a restart");
+        up.attach(&words).expect_success();
+        assert!(until(|| !up.reports("was restarted")), "attached again");
+        assert_parts(&up.attach(&words).stderr_text(), &["is part of vnode", "already"]);
+    }
+    let status = up.emulate(&["status", "--json"]).stdout_text();
+    let attached = format!(r#""attached":"group {}""#, group.path);
+    assert_eq!(status.matches(&attached).count(), 1, "the earlier ones are forgotten: {status}");
+    group.end();
+    assert!(until(|| up.reports("has ended")), "an end");
+    up.emulate(&["down"]).expect_success();
+}
+
+#[test]
+fn the_group_of_a_platform_file_that_is_made_again_is_reported() {
+    let _turn = take_turn();
+    let Some(mut up) = Platform::up("file") else { return };
+    let Some(mut group) = RuntimeGroup::run("file") else { return };
+    up.emulate(&["down"]).expect_success();
+    let text = format!(
+        "[[vnode]]\nname = {:?}\ncores = 1\nspeed = \"50%\"\nattach = \"group:{}\"\n",
+        up.vnode, group.path
+    );
+    up.supervisor = start_platform(&up.sandbox, &text);
+    assert!(until(|| up.emulate(&["status"]).status.success()), "it is not up");
+    group.restart();
+    assert!(until(|| up.reports("was restarted: attach it again to slow it")), "a restart");
+    up.attach(&["--group", &group.path]).expect_success();
+    assert!(until(|| !up.reports("was restarted")), "attached again");
+    up.emulate(&["down"]).expect_success();
+    assert!(matches!(group.sleeper.try_wait(), Ok(None)), "it goes on");
+}
+
+#[test]
+fn a_paused_group_is_attached_and_stays_paused() {
+    let _turn = take_turn();
+    let Some(up) = Platform::up("paused") else { return };
+    let Some(group) = RuntimeGroup::run("paused") else { return };
+    let host = LiveHost::new().expect("a host");
+    group.freeze(b"1");
+    assert!(until(|| group.is_frozen()), "frozen");
+    let said = up.attach(&["--group", &group.path]).expect_success().stderr_text();
+    assert_parts(&said, &["is paused: its speed applies when it continues"]);
+    let pid = group.sleeper.pid();
+    assert_eq!(host.affinity(pid).expect("a mask").len(), 1);
+    up.emulate(&["down"]).expect_success();
+    assert!(group.is_frozen(), "the runtime continues it");
+    assert!(host.affinity(pid).expect("a mask").len() > 1);
+    group.freeze(b"0");
+}
+
+/// A named network namespace; its name is removed when this is dropped.
+struct Netns(String);
+
+impl Netns {
+    fn add(&self) -> bool {
+        run("ip", ["netns", "add", &self.0]).status.success()
+    }
+
+    fn sleep_in(&self) -> Child {
+        let words = ["netns", "exec", &self.0, "sleep", "300"];
+        Spawn::new("ip").args(words).die_with_parent(true).start().expect("ip")
+    }
+
+    fn delete(&self) {
+        run("ip", ["netns", "del", &self.0]);
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        self.delete();
+    }
+}
+
+#[test]
+fn a_network_namespace_that_is_made_again_is_reported_and_attached_again() {
+    let _turn = take_turn();
+    if is_missing(&["ip"]) {
+        return;
+    }
+    let Some(up) = Platform::up("netns") else { return };
+    let netns = Netns(format!("pf-test-{}", process::own_pid()));
+    if !netns.add() {
+        return skip("`ip netns add` fails");
+    }
+    let mut first = netns.sleep_in();
+    let words = ["--netns", &netns.0];
+    assert!(until(|| up.attach(&words).status.success()), "{}", up.attach(&words).stderr_text());
+    netns.delete();
+    assert!(until(|| up.reports("has lost its name")), "deleted");
+    assert!(netns.add(), "made again");
+    assert!(until(|| up.reports("was made again under the same name")), "made again");
+    let none = up.attach(&words).stderr_text();
+    assert_parts(&none, &["has no process"]);
+    let mut second = netns.sleep_in();
+    assert!(until(|| up.attach(&words).status.success()), "{}", up.attach(&words).stderr_text());
+    assert!(until(|| !up.reports("was made again")), "attached again");
+    // A process that starts there later is attached next to the one that is part of the vnode.
+    let mut third = netns.sleep_in();
+    assert!(until(|| up.attach(&words).status.success()), "{}", up.attach(&words).stderr_text());
+    let status = places(&[first.pid(), second.pid(), third.pid()]);
+    assert!(status.iter().all(|(groups, _)| groups.contains(&up.vnode)), "{status:?}");
+    up.emulate(&["down"]).expect_success();
+    for child in [&mut first, &mut second, &mut third] {
+        assert!(matches!(child.try_wait(), Ok(None)), "it goes on");
+        child.kill().expect("killed");
+    }
 }
 
 /// The shell of the host h1.

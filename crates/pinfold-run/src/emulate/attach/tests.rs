@@ -119,6 +119,12 @@ fn units_namespaces_and_mininet_hosts_have_processes() {
     host.insert_file("/sys/fs/cgroup/system.slice/cgroup.procs", "");
     host.insert_file("/sys/fs/cgroup/system.slice/web.service/cgroup.procs", "80\n");
     check(&host, AttachKind::Unit, "web", "/system.slice/web.service");
+    // With `Delegate=` the processes are in groups that the service made below its own.
+    let delegated = "/sys/fs/cgroup/system.slice/shop.service";
+    host.insert_file(&format!("{delegated}/cgroup.procs"), "");
+    check(&host, AttachKind::Unit, "shop", "unit shop has no cgroup");
+    host.insert_file(&format!("{delegated}/workers/cgroup.procs"), "81\n82\n");
+    check(&host, AttachKind::Unit, "shop.service", "/system.slice/shop.service");
     check(&host, AttachKind::Netns, "blue", "netns blue has no process");
     check(&host, AttachKind::Netns, "red", "netns red is not a network namespace");
     for (pid, parent) in [(90, 1), (91, 90), (92, 1)] {

@@ -161,7 +161,7 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
     let found = match (named, arguments.pid, &arguments.group) {
         (Some((kind, name)), ..) => attach::find(&host, kind, name)?,
         (None, Some(pid), _) => attach::process(&host, pid)?,
-        (None, None, Some(path)) => attach::group(path),
+        (None, None, Some(path)) => attach::group(&host, path),
         (None, None, None) => {
             return Err(Failure::new(
                 Exit::Input,
@@ -172,8 +172,8 @@ fn attach(arguments: &AttachArgs, state: Option<&str>) -> Result<(), Failure> {
     let Found { what, members, notes } = found;
     notes.iter().for_each(|note| print_message(note));
     let count = members.len();
-    let ask =
-        SupervisorRequest::Attach { vnode: arguments.vnode.clone(), what: what.clone(), members };
+    let (vnode, netns) = (arguments.vnode.clone(), arguments.netns.clone());
+    let ask = SupervisorRequest::Attach { vnode, what: what.clone(), members, netns };
     ipc::require(&state, &ask)?.expect_empty()?;
     let parts = if count == 1 { String::new() } else { format!(" ({count} groups or processes)") };
     print_message(&format!(
