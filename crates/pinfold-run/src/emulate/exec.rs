@@ -5,12 +5,14 @@ use std::process::ExitStatus;
 
 use crate::claims::{self, Claims};
 use crate::descendants::{Descendants, OnLeft};
-use crate::{Exit, Failure, ended_placements, host, interrupt};
+use crate::{Exit, Failure, ended_placements, host, inputs, interrupt};
+use pinfold_config::platforms;
 use pinfold_emulate::{Effort, NodeStatus};
 use pinfold_host::process::{self, Child, Signaled, Spawn};
 use pinfold_host::{Host as _, SystemClock, files};
-use pinfold_model::{CpuSet, Platform, escape};
+use pinfold_model::{CpuSet, DiskLimit, Platform, escape};
 
+use super::disk_limit;
 use super::ipc::Enter;
 use super::status::Endpoint;
 use super::supervisor::{Activation, plan_platform, with_platform};
@@ -66,6 +68,24 @@ pub struct SlowOptions {
     pub ignore_claims: bool,
     /// How thoroughly costs are measured before the command starts.
     pub effort: Effort,
+}
+
+/// The limit of the options `--disk` and `--iops`, on the disk of the working directory.
+pub fn parse_disk_limit(
+    disk: Option<&str>,
+    iops: Option<u32>,
+) -> Result<Option<DiskLimit>, Failure> {
+    let Some(option) = disk.map(|_| "--disk").or(iops.map(|_| "--iops")) else { return Ok(None) };
+    let words = [disk.map(|disk| format!("disk={disk}")), iops.map(|iops| format!("iops={iops}"))];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join(",");
+    // Only the limit of this vnode is used.
+    let spec = platforms::parse_vnode_spec(&format!("name=run,cores=1,{words}"));
+    let mut vnode = inputs::name_option(option, spec)?;
+    disk_limit::find_disk(&mut vnode, &host::live()?).map_err(|(_, failure)| {
+        let message = failure.message.replacen("vnode run: ", "", 1);
+        Failure { message: format!("{option}: {message}"), ..failure }
+    })?;
+    Ok(vnode.disk)
 }
 
 /// Runs a command in a platform with one vnode, until the command ends, and returns its status.

@@ -57,6 +57,12 @@ pub struct SlowArgs {
     /// Set the length of one period (--speed), such as 200us
     #[arg(long, value_name = "TIME", requires = "slowed")]
     pub period: Option<String>,
+    /// Limit the disk of the working directory (--speed), reads and writes each: "50 MB/s"
+    #[arg(long, value_name = "RATE", requires = "slowed")]
+    pub disk: Option<String>,
+    /// Limit that disk (--speed) to this number of operations per second, reads and writes each
+    #[arg(long, value_name = "N", requires = "slowed")]
+    pub iops: Option<u32>,
     /// Measure the cost of the method (--speed) fully before the command starts (8 s)
     #[arg(long, requires = "slowed")]
     pub calibrate: bool,

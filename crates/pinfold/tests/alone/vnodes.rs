@@ -1003,6 +1003,39 @@ fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
     assert_parts(&stage.emulate(&["status"]).stderr_text(), &["no platform is up"]);
 }
 
+fn run_limited(sandbox: &Sandbox, options: &[&str], command: &str) -> Output {
+    let words = [&["run", "--speed", "50%"], options, &["--", "sh", "-c", command]].concat();
+    sandbox.run(&words)
+}
+
+#[test]
+fn the_disk_of_one_command_is_limited() {
+    let _turn = take_turn();
+    let host = LiveHost::new().expect("a host");
+    if is_refused(&host, "stall") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    for (options, words) in [
+        (["--disk", "50 apples"], ["--disk: ", "a number with a unit"]),
+        (["--iops", "0"], ["--iops: ", "a whole number"]),
+    ] {
+        assert_parts(&run_limited(&sandbox, &options, "true").stderr_text(), &words);
+    }
+    // Its group in the hierarchy of io, of either version.
+    let show = "d=/sys/fs/cgroup/*/pinfold-vnode-$PINFOLD_VNODE; \
+                d=\"$d /sys/fs/cgroup/pinfold-vnode-$PINFOLD_VNODE\"; \
+                for d in $d; do cat $d/io.max $d/blkio.throttle.*_device; done 2>/dev/null; true";
+    let options = ["--disk", "50 MB/s", "--iops", "500"];
+    let output = run_limited(&sandbox, &options, show);
+    if !output.status.success() {
+        assert_parts(&output.stderr_text(), &["--disk: "]);
+        return skip(format!("the disk cannot be limited: {}", output.stderr_text()));
+    }
+    let text = output.stdout_text();
+    assert!(text.contains("50000000") && text.contains("500"), "{text}");
+}
+
 /// The disk of the sandbox is limited in the kernel's own files, a direct write takes as long as
 /// the limit says, `verify` has a row for each limit, and nothing is left.
 #[test]

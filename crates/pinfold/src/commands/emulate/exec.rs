@@ -5,8 +5,8 @@ use std::process::ExitStatus;
 use pinfold_config::platforms;
 use pinfold_emulate::Effort;
 use pinfold_host::process;
-use pinfold_model::{Command, CpuSet, Platform, ProfileReference};
-use pinfold_run::emulate::exec::{self, SlowOptions, spawn};
+use pinfold_model::{Command, CpuSet, Platform, PlatformVnode, ProfileReference};
+use pinfold_run::emulate::exec::{self, SlowOptions, parse_disk_limit, spawn};
 use pinfold_run::emulate::ipc::{self, SupervisorRequest};
 use pinfold_run::emulate::profile_ratio;
 use pinfold_run::{Exit, Failure, HelperProgram, OnLeft, Session, host, inputs};
@@ -75,6 +75,8 @@ pub fn run_slow(arguments: &RunArgs, on_left: OnLeft, state: Option<&str>) -> Re
         words.push_str(&format!(",period={period}"));
     }
     let vnode = inputs::name_option("--speed", platforms::parse_vnode_spec(&words))?;
+    let disk = parse_disk_limit(arguments.slow.disk.as_deref(), arguments.slow.iops)?;
+    let vnode = PlatformVnode { disk, ..vnode };
     let share_housekeeping = arguments.slow.share_housekeeping;
     let platform = Platform { vnodes: vec![vnode], share_housekeeping, avoid: CpuSet::new() };
     let program = HelperProgram::own()?;
