@@ -37,6 +37,10 @@ use crate::{Exit, Failure, end_waiter, ended_placements, host, inputs, interrupt
 
 /// Name of the entries in the log.
 const LOG: &str = "pinfold-libvirt-hook";
+/// What messages call the standard input.
+const INPUT: &str = "the domain's XML on standard input";
+/// Maximum size of that XML; clients of libvirt send at most 4 MiB (`REMOTE_STRING_MAX`).
+const MOST_BYTES: usize = 16 << 20;
 /// Longest wait for another start: libvirt waits for this process (ns).
 const TIMEOUT_NS: u64 = 5_000_000_000;
 /// The same for the process that goes on after the hook: 500 machines that start at once on a busy
@@ -394,8 +398,8 @@ fn is_alive(host: &LiveHost, task: pinfold_model::TaskId) -> Result<bool, Failur
 fn read_domain() -> Result<(String, HookDomain), Failure> {
     // Ends after ten seconds of silence: libvirt waits for this process.
     let fail = |error: &HostError| Failure::from_error(Exit::Input, error, None);
-    let bytes = files::read("-").map_err(|error| fail(&error))?;
-    let xml = files::text("the domain's XML on standard input", bytes);
+    let bytes = files::read_input(INPUT, MOST_BYTES).map_err(|error| fail(&error))?;
+    let xml = files::text(INPUT, bytes);
     let xml = xml.map_err(|error| fail(&error))?;
     let domain = HookDomain::from_xml(&xml).map_err(|error| {
         Failure::new(Exit::Input, error.to_string())

@@ -26,7 +26,7 @@ const INPUT_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// if there is no such example, or if standard input is silent for ten seconds.
 pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     if path == "-" {
-        return read_bounded(&io::stdin(), "standard input", Wait::ForWriter);
+        return read_input("standard input", MAX_BYTES);
     }
     if let Some(example) = examples::read(path) {
         return example;
@@ -36,7 +36,15 @@ pub fn read(path: &str) -> Result<Vec<u8>, HostError> {
     if usize::try_from(stat.st_size).is_ok_and(|size| size > MAX_BYTES) {
         return Err(too_large(path, MAX_BYTES));
     }
-    read_bounded(&file, path, Wait::No)
+    read_bounded(&file, path, Wait::No, MAX_BYTES)
+}
+
+/// Reads standard input, which errors call `name`, up to so many bytes.
+///
+/// # Errors
+/// [`HostError::File`]; [`HostError::Unexpected`] if it has more, or is silent for ten seconds.
+pub fn read_input(name: &str, most: usize) -> Result<Vec<u8>, HostError> {
+    read_bounded(&io::stdin(), name, Wait::ForWriter, most)
 }
 
 /// Opens a regular file.
@@ -66,7 +74,12 @@ enum Wait {
     No,
 }
 
-fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, HostError> {
+fn read_bounded(
+    file: &impl AsFd,
+    path: &str,
+    wait: Wait,
+    most: usize,
+) -> Result<Vec<u8>, HostError> {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         if matches!(wait, Wait::ForWriter)
@@ -80,8 +93,8 @@ fn read_bounded(file: &impl AsFd, path: &str, wait: Wait) -> Result<Vec<u8>, Hos
             Err(Errno::INTR) => {}
             Err(errno) => return Err(HostError::file("read", path, errno)),
         }
-        if bytes.len() > MAX_BYTES {
-            return Err(too_large(path, MAX_BYTES));
+        if bytes.len() > most {
+            return Err(too_large(path, most));
         }
     }
 }

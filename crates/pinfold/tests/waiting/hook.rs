@@ -327,6 +327,7 @@ fn xml_that_is_not_understood_is_named_as_that_of_standard_input() {
     for (make, expected) in [
         ("printf '<domain'", "cannot parse the domain's XML on standard input: "),
         ("printf 'a\\n\\377'", "the domain's XML on standard input: line 2, byte offset 2: 0xff"),
+        ("head -c 16777217 /dev/zero", "XML on standard input: is larger than 16 MiB, the limit"),
     ] {
         let mut words = domain.words("started", "begin", "");
         words[1] = format!("{make} | \"$@\"");
