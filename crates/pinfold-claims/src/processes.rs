@@ -80,7 +80,8 @@ fn has_huge_pages(host: &dyn Host, pid: Tid) -> bool {
     proc_status::field(&text, "HugetlbPages").is_some_and(|amount| !amount.starts_with('0'))
 }
 
-fn arguments(host: &dyn Host, pid: Tid) -> Vec<String> {
+/// The arguments of a process; none of one that has ended, or of a kernel thread.
+pub(crate) fn arguments(host: &dyn Host, pid: Tid) -> Vec<String> {
     let bytes = host.read(&paths::process_cmdline(pid)).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.split_terminator('\0').map(str::to_owned).collect()
@@ -109,7 +110,8 @@ impl Process {
         }
     }
 
-    /// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`.
+    /// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`;
+    /// the last one if there are several.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
         programs::option(&self.arguments, name)

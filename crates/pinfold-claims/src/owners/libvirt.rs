@@ -11,14 +11,16 @@
 
 use std::collections::BTreeSet;
 
-use pinfold_host::paths;
-use pinfold_model::{CpuSet, Tid};
+use pinfold_host::proc_stat;
+use pinfold_model::{CpuSet, Finding, Tid, escape};
 use pinfold_plan::domain_file::{LibvirtFile, Manager, Target};
+use pinfold_vm::{hypervisors, threads};
 
 use super::nova;
 use crate::claim::{Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
 use crate::claim_set::Claims;
 use crate::context::Context;
+use crate::processes;
 
 /// A domain.
 pub const KIND: Kind =
@@ -35,6 +37,8 @@ const DEFINED: &str = "/etc/libvirt/qemu";
 pub struct File {
     /// Name of the domain.
     pub name: String,
+    /// Its UUID, which is on the command line of its process.
+    pub uuid: Option<String>,
     /// The process, in the status file of a running domain.
     pub pid: Option<Tid>,
     /// The pins, with the line of each.
@@ -61,7 +65,7 @@ pub struct Pin {
 /// # Errors
 /// A sentence with line and column.
 pub fn parse(text: &str) -> Result<File, String> {
-    let LibvirtFile { domain, process, manager } =
+    let LibvirtFile { domain, uuid, process, manager } =
         LibvirtFile::read(text).map_err(|error| error.to_string())?;
     let mut pins: Vec<Pin> = Vec::new();
     let mut pinned = CpuSet::new();
@@ -91,6 +95,7 @@ pub fn parse(text: &str) -> Result<File, String> {
     }
     Ok(File {
         name: domain.name,
+        uuid,
         pid: process,
         pins: shared_by_two(pins),
         floating_vcpus,
@@ -117,11 +122,14 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
     for name in context.names(RUNNING, ".xml", claims) {
         let path = format!("{RUNNING}/{name}");
         let Some(file) = parse_file(context, &path, claims) else { continue };
-        // A file that a crash left. A captured host need not have the process.
-        if file.pid.is_some_and(|pid: Tid| {
-            context.host.is_live() && !context.host.exists(&paths::process_stat(pid))
-        }) {
-            continue;
+        // A file that a crash left: the number may be that of another process by now.
+        match file.pid.map_or(NamedProcess::Domain, |pid| named_process(context, pid, &file)) {
+            NamedProcess::Domain => {}
+            NamedProcess::Ended => continue,
+            NamedProcess::Other => {
+                claims.report(stale_file(&path, &file));
+                continue;
+            }
         }
         running.insert(file.name.clone());
         match file.pid {
@@ -143,6 +151,47 @@ pub fn read(context: &Context<'_>, claims: &mut Claims) {
             add(context, &path, &file, claims);
         }
     }
+}
+
+/// The process that a status file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamedProcess {
+    /// That of the domain, as far as a capture shows it.
+    Domain,
+    /// None: it has ended.
+    Ended,
+    /// Another one, which got its number.
+    Other,
+}
+
+/// The status file has no start time of the process, so its command line is compared, as the hook
+/// of libvirt does.
+fn named_process(context: &Context<'_>, pid: Tid, file: &File) -> NamedProcess {
+    let arguments = processes::arguments(context.host, pid);
+    if arguments.is_empty() {
+        return match proc_stat::read(context.host, pid) {
+            Ok(None) if context.host.is_live() => NamedProcess::Ended,
+            Ok(Some(stat)) if stat.has_ended() => NamedProcess::Ended,
+            Ok(Some(_)) => NamedProcess::Other,
+            // A captured host need not have the process.
+            Ok(None) | Err(_) => NamedProcess::Domain,
+        };
+    }
+    let is_domain = match (&file.uuid, threads::uuid(context.host, pid)) {
+        (Some(own), Some(found)) => own.eq_ignore_ascii_case(&found),
+        (_, _) => hypervisors::parse(&arguments).spec().name.as_ref() == Some(&file.name),
+    };
+    if is_domain { NamedProcess::Domain } else { NamedProcess::Other }
+}
+
+fn stale_file(path: &str, file: &File) -> Finding {
+    let pid = file.pid.map_or_else(String::new, |pid| format!(" {pid}"));
+    let name = escape::name(&file.name);
+    let text = format!(
+        "{path}: stale, because process{pid} is not the QEMU of domain {name}; not counted"
+    );
+    Finding::warning("claims", text)
+        .with_hint("remove the file if `virsh list` does not show the domain")
 }
 
 fn parse_file(context: &Context<'_>, path: &str, claims: &mut Claims) -> Option<File> {

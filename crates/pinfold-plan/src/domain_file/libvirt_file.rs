@@ -18,6 +18,8 @@ use super::{Domain, DomainError};
 pub struct LibvirtFile {
     /// The domain.
     pub domain: Domain,
+    /// Its UUID, if the file has it.
+    pub uuid: Option<String>,
     /// Its process, in a status file.
     pub process: Option<Tid>,
     /// The program that wrote the definition, if it names one.
@@ -41,6 +43,9 @@ impl LibvirtFile {
         let process = status.and_then(|status| status.attribute("pid"));
         Ok(Self {
             domain: domain_element(element)?,
+            uuid: child(element, "uuid")
+                .and_then(|uuid| uuid.text())
+                .map(|uuid| uuid.trim().to_owned()),
             process: process.and_then(|pid| pid.parse().ok()).map(Tid),
             manager: Manager::from_root(element).map(|(manager, _)| manager),
         })

@@ -86,6 +86,36 @@ fn a_running_domain_counts_with_its_present_pins() {
 }
 
 #[test]
+fn a_status_file_counts_only_with_the_process_of_its_domain() {
+    fn check(pid: u32, line: &str, expected: &[&str]) {
+        let files = [
+            ("/etc/libvirt/qemu/web.xml", WEB.replace("cpuset='2'", "cpuset='6'")),
+            ("/run/libvirt/qemu/web.xml", status(WEB, pid)),
+            (&format!("/proc/{pid}/cmdline"), line.replace(' ', "\0") + "\0"),
+        ];
+        let claims = claims_of(&host(8, &files));
+        assert_eq!(found(&claims)[..expected.len()], *expected, "{line}");
+        let findings: Vec<String> = claims.findings().iter().map(ToString::to_string).collect();
+        let is_stale = expected[0].ends_with("not running");
+        assert_eq!(findings.len(), usize::from(is_stale), "{line}: {findings:?}");
+        if is_stale {
+            let part = format!("web.xml: stale, because process {pid} is not the QEMU of domain");
+            assert!(findings[0].contains(&part), "{findings:?}");
+        }
+    }
+
+    let running = ["web 2-3 exclusive", "web 0-1 shared"];
+    let defined = ["web 3,6 exclusive, not running", "web 0-1 shared, not running"];
+    let uuid = "c7a5fdbd-cdaf-9455-926a-d65c16db1809";
+    let qemu = "/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on";
+    check(4242, &format!("{qemu} -uuid {}", uuid.to_uppercase()), &running);
+    check(4242, qemu, &running);
+    check(4242, &format!("{qemu} -uuid {}", uuid.replace('c', "d")), &defined);
+    check(4242, &qemu.replace("web", "db"), &defined);
+    check(1, "/sbin/init splash", &defined);
+}
+
+#[test]
 fn cpus_of_two_vcpus_and_masks_are_shared() {
     check(
         "<vcpupin vcpu='0' cpuset='2'/><vcpupin vcpu='1' cpuset='2'/>",
