@@ -5,36 +5,47 @@ use pinfold_vm::hypervisors;
 /// The switch of Open vSwitch.
 pub const OPENVSWITCH: &str = "ovs-vswitchd";
 
-const SPDK: [&str; 7] =
-    ["spdk_tgt", "nvmf_tgt", "iscsi_tgt", "vhost_tgt", "bdevperf", "spdk_nvme_perf", "reactor_0"];
+/// Programs of SPDK's event framework, each of whose CPUs has a thread that polls.
+const SPDK: [&str; 6] = ["spdk_tgt", "nvmf_tgt", "iscsi_tgt", "vhost_tgt", "bdevperf", "reactor_0"];
+/// A benchmark of SPDK without that framework, which has options of its own.
+const SPDK_PERF: &str = "spdk_nvme_perf";
 const DPDK: [&str; 4] = ["testpmd", "l2fwd", "l3fwd", "pktgen"];
 
-/// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`.
+/// The value of an option, as `--option VALUE`, `--option=VALUE` or, for one letter, `-oVALUE`. The
+/// last one counts.
 #[must_use]
 pub fn option<'a>(arguments: &'a [String], name: &str) -> Option<&'a str> {
-    let mut arguments = arguments.iter().skip(1);
+    let mut last = None;
+    let mut arguments = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     while let Some(argument) = arguments.next() {
-        if argument == "--" {
-            return None;
-        }
         let Some(rest) = argument.strip_prefix(name) else { continue };
         if rest.is_empty() {
-            return arguments.next().map(String::as_str);
-        }
-        if let Some(value) = rest.strip_prefix('=') {
-            return Some(value);
-        }
-        if !name.starts_with("--") {
-            return Some(rest);
+            last = arguments.next().map(String::as_str).or(last);
+        } else if let Some(value) = rest.strip_prefix('=') {
+            last = Some(value);
+        } else if !name.starts_with("--") {
+            last = Some(rest);
         }
     }
-    None
+    last
 }
 
 /// True for the programs of SPDK.
 #[must_use]
 pub fn is_spdk(name: &str) -> bool {
     SPDK.contains(&name) || name.starts_with("spdk_")
+}
+
+/// True for SPDK's benchmark of NVMe devices.
+#[must_use]
+pub fn is_spdk_perf(name: &str) -> bool {
+    name == SPDK_PERF
+}
+
+/// True for the programs of SPDK that poll on a CPU also if no option names one.
+#[must_use]
+pub fn polls_by_default(name: &str) -> bool {
+    SPDK.contains(&name) || is_spdk_perf(name)
 }
 
 /// True for the programs of DPDK. Others that use it are found by their options.
