@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat};
+use pinfold_host::{Host, HostError, paths, proc_cgroup, proc_stat, with_causes};
 use pinfold_model::{CpuSet, Finding, Tid, escape};
 
 use crate::claim::{Claim, Owner, Source};
@@ -195,9 +195,10 @@ fn group_in(host: &dyn Host, file: &str) -> Option<String> {
 
 /// The finding about a file that cannot be read. Missing permission is usual without root.
 fn unread(error: &HostError) -> Finding {
+    let text = format!("not known: {}", with_causes(error));
     if error.is_permission() {
-        Finding::note("claims", format!("not known: {error}")).with_hint("root can read it")
+        Finding::note("claims", text).with_hint("root can read it")
     } else {
-        Finding::warning("claims", format!("not known: {error}"))
+        Finding::warning("claims", text)
     }
 }

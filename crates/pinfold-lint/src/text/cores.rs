@@ -74,14 +74,20 @@ impl Fault for CoreFault<'_> {
     }
 }
 
+/// `CPU 3, which belongs to vCPUs`, or `the CPUs 1-3, which belong to vCPUs`.
+fn cpus_of_vcpus(pus: &CpuSet) -> String {
+    let verb = if pus.len() == 1 { "belongs" } else { "belong" };
+    format!("{}, which {verb} to vCPUs", cpus(pus))
+}
+
 fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> FaultText {
     let who = describe(role);
     let what = match common {
         Common::WithoutPin(pus) => {
-            format!("{who} has no pin: it may run on {}, which belong to vCPUs", cpus(pus))
+            format!("{who} has no pin: it may run on {}", cpus_of_vcpus(pus))
         }
-        Common::Only(pus) => format!("{who} runs only on {}, which belong to vCPUs", cpus(pus)),
-        Common::Some(pus) => format!("{who} may run on {}, which belong to vCPUs", cpus(pus)),
+        Common::Only(pus) => format!("{who} runs only on {}", cpus_of_vcpus(pus)),
+        Common::Some(pus) => format!("{who} may run on {}", cpus_of_vcpus(pus)),
     };
     match (role, starves) {
         (_, true) => FaultText::new(
@@ -108,4 +114,19 @@ fn on_vcpu(role: &Role, common: &Common<'_>, starves: bool) -> FaultText {
 /// The place of a thread that has no pin.
 pub(crate) fn not_mentioned(role: &Role) -> String {
     format!("the file does not mention {}", describe(role))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cpu_belongs_and_several_belong() {
+        fn text(cpus: &str) -> String {
+            cpus_of_vcpus(&CpuSet::parse_list(cpus).unwrap())
+        }
+
+        assert_eq!(text("0"), "CPU 0, which belongs to vCPUs");
+        assert_eq!(text("1-3"), "the CPUs 1-3, which belong to vCPUs");
+    }
 }
