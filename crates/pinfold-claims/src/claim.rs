@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::{CpuSet, Tid, escape};
 
 /// How exclusively an owner has CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +108,7 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noun = self.kind.noun;
-        match (&self.journal, self.name.as_str()) {
+        match (&self.journal, escape::short_name(&self.name).as_ref()) {
             (Some(id), "") => write!(f, "the {noun} {id}"),
             (Some(id), name) => write!(f, "{name} ({noun} {id})"),
             (None, name) if noun.is_empty() => f.write_str(name),
@@ -169,7 +169,7 @@ impl fmt::Display for Source {
         }
         parts.extend(self.unit.as_ref().map(|unit| format!("cgroup {unit}")));
         parts.extend(self.process.map(|process| format!("process {process}")));
-        parts.extend(self.value.clone());
+        parts.extend(self.value.as_ref().map(|value| escape::short_name(value).into_owned()));
         f.write_str(&parts.join(": "))
     }
 }

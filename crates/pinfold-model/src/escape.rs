@@ -14,6 +14,23 @@ pub fn name(text: &str) -> Cow<'_, str> {
     spell(text, |letter| is_control_or_bidi(letter) || matches!(letter, '\n' | '\t'))
 }
 
+/// Longest name in a message, in characters: a name from outside may have any length.
+const LONGEST_NAME: usize = 120;
+
+/// [`name`], cut where a message needs no more of it. Not for a name that is looked up, compared or
+/// given to another program.
+///
+/// ```
+/// let shown = pinfold_model::escape::short_name(&"x".repeat(65_536)).into_owned();
+/// assert!(shown.ends_with('…') && shown.chars().count() == 121);
+/// ```
+pub fn short_name(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => Cow::Owned(format!("{}…", name(&text[..end]))),
+        None => name(text),
+    }
+}
+
 /// True if [`name`] leaves the name unchanged.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {

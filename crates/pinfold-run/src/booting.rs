@@ -57,7 +57,7 @@ impl<'s> BootingFile<'s> {
             own.start_time,
             process.tid,
             process.start_time,
-            escape::name(name),
+            escape::short_name(name),
             escape::name(condition)
         );
         let file = Self { state, name: format!("{PREFIX}{}", own.tid) };

@@ -154,7 +154,7 @@ fn report(event: &HookEvent, text: &str) {
 
 /// The domain in a message.
 fn subject(event: &HookEvent) -> String {
-    format!("domain {:?}", escape::name(&event.domain))
+    format!("domain {:?}", escape::short_name(&event.domain))
 }
 
 fn record(event: &HookEvent, text: &str) {
@@ -172,7 +172,7 @@ fn place(event: &HookEvent, state: Option<&str>, occasion: Occasion) -> Result<(
     state.map(|path| host::state_path(Some(path))).transpose()?;
     let (xml, domain) = read_domain()?;
     if domain.name != event.domain && !event.is_late {
-        let own = escape::name(&domain.name);
+        let own = escape::short_name(&domain.name);
         report(event, &format!("has the name {own:?} in its XML, which is used"));
     }
     let Some(choice) = choose(event, &domain, &xml)? else { return Ok(()) };

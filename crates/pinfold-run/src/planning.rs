@@ -247,7 +247,7 @@ fn bound_threads_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
         "the plan uses {}, although {} (busy thread, process {}){others} can run nowhere else: \
          plans do not count busy threads as owners",
         cpus_text(&cpus),
-        escape::name(&first.name),
+        escape::short_name(&first.name),
         first.process,
     );
     let hint = format!("--avoid {cpus} leaves that out; `pinfold claims` measures busy threads");

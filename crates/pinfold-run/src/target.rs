@@ -133,7 +133,7 @@ impl Vm {
         match named.as_slice() {
             [only] => Self::by_process(host, only),
             [] => {
-                let (programs, named) = (hypervisors::names(), escape::name(name));
+                let (programs, named) = (hypervisors::names(), escape::short_name(name));
                 let bound = visibility_note();
                 let text = match missing.downcast_driver() {
                     Some(LibvirtError::Virsh { .. }) => {
@@ -154,7 +154,8 @@ impl Vm {
             }
             many => {
                 let pids: Vec<String> = many.iter().map(|one| one.pid.to_string()).collect();
-                let text = format!("{} machines are named {}", many.len(), escape::name(name));
+                let text =
+                    format!("{} machines are named {}", many.len(), escape::short_name(name));
                 Err(Failure::new(Exit::Input, text)
                     .with_hint(format!("name one with --pid: {}", pids.join(", "))))
             }

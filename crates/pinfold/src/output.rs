@@ -99,6 +99,11 @@ pub fn name(text: &str) -> String {
     escape::name(text).into_owned()
 }
 
+/// The start of a name, for a message.
+pub fn short_name(text: &str) -> String {
+    escape::short_name(text).into_owned()
+}
+
 /// True if standard error is a terminal.
 pub fn is_stderr_terminal() -> bool {
     io::stderr().is_terminal()

@@ -108,7 +108,7 @@ fn list(host: &LiveHost, mut all: Vec<Summary>, as_json: bool) -> Result<(), Fai
         entries.push(in_json(&summary.id, &record, standing, Depth::Counts));
         table.add_row([
             output::name(&summary.id),
-            output::name(&record.header.vm_name),
+            output::short_name(&record.header.vm_name),
             time::date(record.header.created_unix_s),
             record.step_count().to_string(),
             words(standing).to_owned(),
@@ -154,7 +154,7 @@ fn format_record(id: &str, record: &Record, standing: JournalState) -> String {
     let header = &record.header;
     let mut text = format!(
         "{id}: {}, process {}, started {} by process {}: {}",
-        output::name(&header.vm_name),
+        output::short_name(&header.vm_name),
         header.vm.tid,
         time::date(header.created_unix_s),
         header.supervisor.tid,

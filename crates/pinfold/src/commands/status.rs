@@ -179,7 +179,7 @@ fn to_text(one: &ActivePlacement, topology: Option<&Topology>) -> String {
         "none" => "the strategy `none`",
         name => name,
     };
-    let mut text = format!("{}: {} under {strategy}", one.id, output::name(&one.vm_name));
+    let mut text = format!("{}: {} under {strategy}", one.id, output::short_name(&one.vm_name));
     text.push_str(&match (one.stopped, one.supervised || one.watched) {
         (Some(pid), _) => format!(
             ", monitored by a Pinfold process that is suspended ({pid}; `kill -CONT {pid}` \
