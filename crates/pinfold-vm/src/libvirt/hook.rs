@@ -68,7 +68,8 @@ impl HookDomain {
     ///
     /// # Errors
     /// [`LibvirtError::PidFile`] if the pid file cannot be read, or names a process that does not
-    /// belong to the domain; [`VmError::NoProcess`] if the process that it names has ended.
+    /// belong to the domain or does not exist; [`VmError::NoProcess`] if the process that it names
+    /// has ended and its parent has not read its status.
     pub fn process(&self, host: &dyn Host, run_dir: &str) -> Result<Tid, VmError> {
         let path = format!("{run_dir}/{}.pid", self.name);
         let fail = |why: String| LibvirtError::PidFile { path: path.clone(), why };
@@ -78,7 +79,18 @@ impl HookDomain {
             let start: String = text.trim().chars().take(SHOWN_OF_PID).collect();
             fail(format!("has no process ID: {start:?}"))
         })?;
-        let words = threads::command_line(host, pid)?;
+        let words = match threads::command_line(host, pid) {
+            Ok(words) => words,
+            Err(VmError::NoProcess { .. }) => {
+                return Err(fail(format!(
+                    "names process {pid}, but no process has this ID: the domain is no longer \
+                     running, or the file is of an earlier run; if the domain runs, `pinfold apply` \
+                     places it"
+                ))
+                .into());
+            }
+            Err(error) => return Err(error),
+        };
         match pinfold_qemu::parse(&words).uuid() {
             Some(found) if found.eq_ignore_ascii_case(&self.uuid) => Ok(pid),
             None if words.is_empty() && is_zombie(host, pid)? => Err(VmError::NoProcess { pid }),
