@@ -38,8 +38,8 @@ pub fn for_capture(claims: &Claims, online: &CpuSet) -> String {
         claim.source = Source { value: kept, ..Source::default() };
     }
     named.unreadable.clear();
-    let unknown = named.findings.iter().filter(|one| one.severity > Severity::Note).count();
-    named.findings.clear();
+    let unknown = named.findings().iter().filter(|one| one.severity > Severity::Note).count();
+    named.clear_findings();
     if unknown > 0 {
         let text = format!("{unknown} of the sources of claims could not be read for the capture");
         named.report(Finding::note("claims", text));

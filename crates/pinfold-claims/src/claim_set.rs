@@ -1,6 +1,6 @@
 //! The claims of a host as a map.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use pinfold_model::{CpuSet, Finding, PuId, Tid};
 
@@ -26,7 +26,12 @@ pub struct Claims {
     /// IDs of journals whose CPUs are not known, because they cannot be read.
     pub(crate) unreadable: Vec<String>,
     /// What could not be read or parsed.
-    pub(crate) findings: Vec<Finding>,
+    findings: Vec<Finding>,
+    /// The same findings, each of which is reported once: a file may have a fault for each of
+    /// thousands of pins.
+    reported: HashSet<Finding>,
+    /// The processes of the owners.
+    processes: HashSet<Tid>,
     /// Busy threads that plans do not count as owners.
     pub(crate) bound_threads: Vec<BoundThread>,
     /// True if a running machine with a name of a new plan is the machine that is planned.
@@ -57,15 +62,22 @@ impl Claims {
     /// Adds a claim; nothing for an empty set.
     pub fn push(&mut self, claim: Claim) {
         if !claim.cpus.is_empty() {
+            self.processes.extend(claim.owner.process);
             self.known.push(claim);
         }
     }
 
     /// Adds a finding about something that cannot be read or parsed.
     pub fn report(&mut self, finding: Finding) {
-        if !self.findings.contains(&finding) {
+        if self.reported.insert(finding.clone()) {
             self.findings.push(finding);
         }
+    }
+
+    /// Removes all findings.
+    pub(crate) fn clear_findings(&mut self) {
+        self.findings.clear();
+        self.reported.clear();
     }
 
     /// Records that a journal cannot be read.
@@ -104,7 +116,7 @@ impl Claims {
     /// True if an owner with this process is known.
     #[must_use]
     pub fn has_process(&self, process: Tid) -> bool {
-        self.known.iter().any(|claim| claim.owner.process == Some(process))
+        self.processes.contains(&process)
     }
 
     /// True if an owner of this kind is known.
@@ -151,6 +163,7 @@ impl Claims {
     pub(crate) fn filter(&self, is_kept: impl Fn(&Claim) -> bool) -> Self {
         let mut others = self.clone();
         others.known.retain(is_kept);
+        others.processes = others.known.iter().filter_map(|claim| claim.owner.process).collect();
         others
     }
 

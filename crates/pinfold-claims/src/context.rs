@@ -78,13 +78,18 @@ impl<'h> Context<'h> {
     /// The text of a file of an owner; `None` if there is none. A file that is not read is a
     /// finding: unreadable, too large, no text, or a link.
     pub fn text(&self, path: &str, claims: &mut Claims) -> Option<String> {
+        self.text_at_most(path, LARGEST_FILE, claims)
+    }
+
+    /// [`Context::text`] of a file of at most so many bytes.
+    pub fn text_at_most(&self, path: &str, most: usize, claims: &mut Claims) -> Option<String> {
         if let Ok(target) = self.host.link(path) {
             let target = escape::name(&target).into_owned();
             let text = format!("{path} is a link to {target}; not read");
             claims.report(Finding::warning("claims", text));
             return None;
         }
-        match self.host.read_at_most(path, LARGEST_FILE) {
+        match self.host.read_at_most(path, most) {
             Ok(Some(bytes)) => match String::from_utf8(bytes) {
                 // Editors of other systems put a byte order mark before the text.
                 Ok(text) => Some(text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned)),
@@ -98,12 +103,16 @@ impl<'h> Context<'h> {
             Ok(None) => {
                 let text = format!(
                     "{path} is larger than {} MiB, the limit for such files; not read",
-                    LARGEST_FILE >> 20
+                    most >> 20
                 );
                 claims.report(Finding::warning("claims", text));
                 None
             }
             Err(error) if error.is_gone() => None,
+            Err(HostError::Unexpected { path, why }) => {
+                claims.report(Finding::warning("claims", format!("{path} {why}; not read")));
+                None
+            }
             Err(error) => {
                 claims.report(unread(&error));
                 None
@@ -143,7 +152,7 @@ impl<'h> Context<'h> {
             return cpus;
         }
         let text = format!(
-            "{source}: {owner} names {} that this host does not have: {strange}",
+            "{source}: the value for {owner} names {} that this host does not have: {strange}",
             if strange.len() == 1 { "a CPU" } else { "CPUs" }
         );
         let hint = format!("the CPUs of this host are {}", self.present);

@@ -159,7 +159,7 @@ pub fn from_json(text: &str) -> Result<Claims, String> {
     }
     let mut claims = Claims::default();
     for line in document.claims {
-        claims.known.push(claim(line)?);
+        claims.push(claim(line)?);
     }
     for FindingLine { severity, subject, text, hint } in document.findings {
         let severity = match severity.as_str() {

@@ -28,6 +28,7 @@ pub use dirs::{
 pub use owned_temporaries::{OwnedLock, TemporaryKind, orphans, remove_orphan, temporaries};
 pub use state::{Lock, StateDir, identity, is_filled_file_of, require_own};
 pub use text::text;
+pub(crate) use user_file::why_not_regular;
 pub use user_file::{read, read_input};
 
 use crate::HostError;

@@ -10,13 +10,13 @@ mod kernel_files;
 use std::os::fd::OwnedFd;
 
 use pinfold_model::{CpuSet, NodeId, Policy, Setting, SettingsFile, TaskId, Tid};
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use crate::fd::{read_at_most, read_into, read_to_end};
 use crate::process::Signaled;
-use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, raw};
+use crate::{EachFile, Host, HostError, HostMut, SettingBackend, Writable, files, raw};
 
 /// Buffer size for directory entries, in bytes; each entry takes about 32.
 const LIST_BYTES: usize = 16 << 10;
@@ -126,8 +126,9 @@ impl Host for LiveHost {
         let descriptor = self.open(path, flags, "read")?;
         let fail = |errno| HostError::file("read", path, errno);
         let stat = rustix::fs::fstat(&descriptor).map_err(fail)?;
-        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(fail(Errno::INVAL));
+        if let Some(kind) = files::why_not_regular(FileType::from_raw_mode(stat.st_mode)) {
+            let why = format!("is {kind}, not a regular file");
+            return Err(HostError::Unexpected { path: path.to_owned(), why });
         }
         if usize::try_from(stat.st_size).is_ok_and(|size| size > most) {
             return Ok(None);

@@ -49,11 +49,18 @@ pub struct CpuSetError {
     pub part: String,
     /// What is wrong with that part.
     pub why: &'static str,
+    /// What the text should be: a list or a mask.
+    pub expected: &'static str,
 }
 
 impl fmt::Display for CpuSetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} is not a list of CPUs: {:?}: {}", self.text, self.part, self.why)
+        let Self { text, part, why, expected } = self;
+        write!(f, "{text:?} is not a {expected} of CPUs")?;
+        if !part.is_empty() {
+            write!(f, ": {part:?}")?;
+        }
+        write!(f, ": {why}")
     }
 }
 
@@ -93,7 +100,12 @@ impl CpuSet {
         }
         for part in trimmed.split(',') {
             let part = part.trim();
-            let fail = |why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
+            let fail = |why| CpuSetError {
+                text: text.to_owned(),
+                part: part.to_owned(),
+                why,
+                expected: "list",
+            };
             if let Some(excluded) = part.strip_prefix('^') {
                 let excluded = parse_range(excluded).map_err(fail)?;
                 if set.intersection(&excluded).is_empty() {
@@ -113,8 +125,12 @@ impl CpuSet {
     /// [`CpuSetError`] if a character is not hexadecimal or the mask exceeds [`MAX_PUS`].
     pub fn parse_mask(text: &str) -> Result<Self, CpuSetError> {
         let trimmed = text.trim();
-        let fail =
-            |part: &str, why| CpuSetError { text: text.to_owned(), part: part.to_owned(), why };
+        let fail = |part: &str, why| CpuSetError {
+            text: text.to_owned(),
+            part: part.to_owned(),
+            why,
+            expected: "hexadecimal mask",
+        };
         let digits: String = without_0x(trimmed).replace(',', "");
         if digits.is_empty() {
             return Err(fail(trimmed, "a mask needs at least one digit"));

@@ -213,6 +213,17 @@ mod tests {
     }
 
     #[test]
+    fn the_finding_about_a_file_of_an_owner_that_is_a_pipe_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = format!("{}/cpu_manager_state", folder.path().display());
+        assert!(Spawn::new("mkfifo").args([&path]).start().unwrap().wait().unwrap().success());
+        let (live, mut claims) = (LiveHost::new().unwrap(), Claims::default());
+        assert_eq!(pinfold_claims::Context::new(&live).text(&path, &mut claims), None);
+        let text = &claims.findings()[0].text;
+        assert_eq!(*text, format!("{path} is a pipe, not a regular file; not read"));
+    }
+
+    #[test]
     fn a_thread_that_was_moved_and_has_ended_uses_no_cpu() {
         let live = LiveHost::new().unwrap();
         let topology = pinfold_topology::read_input(&live, "core:4 pu:1").unwrap();

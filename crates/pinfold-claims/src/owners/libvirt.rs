@@ -29,6 +29,10 @@ pub const KIND: Kind =
 /// What is read.
 pub const READS: &str = "/run/libvirt/qemu/*.xml, /etc/libvirt/qemu/*.xml";
 
+/// Largest domain file that is read, in bytes: clients of libvirt send at most 4 MiB
+/// (`REMOTE_STRING_MAX`). Parsing a larger one delays each plan.
+pub const LARGEST_FILE: usize = 4 << 20;
+
 const RUNNING: &str = "/run/libvirt/qemu";
 const DEFINED: &str = "/etc/libvirt/qemu";
 
@@ -195,7 +199,7 @@ fn stale_file(path: &str, file: &File) -> Finding {
 }
 
 fn parse_file(context: &Context<'_>, path: &str, claims: &mut Claims) -> Option<File> {
-    let text = context.text(path, claims)?;
+    let text = context.text_at_most(path, LARGEST_FILE, claims)?;
     match parse(&text) {
         Ok(file) => Some(file),
         Err(why) => {

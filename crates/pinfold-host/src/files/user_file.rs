@@ -54,19 +54,27 @@ pub(super) fn open_regular(path: &str) -> Result<OwnedFd, HostError> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file: OwnedFd = rustix::fs::open(path, flags, Mode::empty()).map_err(fail)?;
     let stat = rustix::fs::fstat(&file).map_err(fail)?;
-    let kind = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => None,
-        FileType::Directory => return Err(fail(Errno::ISDIR)),
-        FileType::Fifo => Some("a pipe"),
-        FileType::Socket => Some("a socket"),
-        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
-        FileType::Symlink | FileType::Unknown => Some("not a file"),
-    };
-    if let Some(kind) = kind {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if kind == FileType::Directory {
+        return Err(fail(Errno::ISDIR));
+    }
+    if let Some(kind) = why_not_regular(kind) {
         let why = format!("is {kind}: name a regular file, or - for standard input");
         return Err(fail_unexpected(path, why));
     }
     Ok(file)
+}
+
+/// What a file is that is not a regular one.
+pub(crate) fn why_not_regular(kind: FileType) -> Option<&'static str> {
+    match kind {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("a directory"),
+        FileType::Fifo => Some("a pipe"),
+        FileType::Socket => Some("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        FileType::Symlink | FileType::Unknown => Some("not a file"),
+    }
 }
 
 enum Wait {

@@ -28,6 +28,15 @@ fn reads_kernel_files_whose_size_is_stated_to_be_nothing() {
 }
 
 #[test]
+fn what_is_no_regular_file_is_refused_with_its_kind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("{}/state", folder.path().display());
+    assert!(Spawn::new("mkfifo").args([&path]).start().unwrap().wait().unwrap().success());
+    let error = LiveHost::new().unwrap().read_at_most(&path, 10).unwrap_err();
+    assert_eq!(error.to_string(), format!("{path}: is a pipe, not a regular file"));
+}
+
+#[test]
 fn new_threads_show_in_the_link_count() {
     let host = LiveHost::new().unwrap();
     let threads = host.list(&paths::task_dir(own_pid())).unwrap().len();

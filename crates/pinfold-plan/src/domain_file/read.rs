@@ -284,13 +284,15 @@ fn iothreads(root: Node<'_, '_>) -> Result<Vec<u32>, DomainError> {
 
 fn cputune(tune: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
     let mut pinned: BTreeSet<Target> = found.pins.iter().map(|pin| pin.value.0).collect();
+    let mut scheduled: BTreeSet<Target> =
+        found.schedulers.iter().map(|entry| entry.value.0).collect();
     for node in tune.children().filter(Node::is_element) {
         let target = match node.tag_name().name() {
             "vcpupin" => Target::Vcpu(number(node, "vcpu")?),
             "emulatorpin" => Target::Emulator,
             "iothreadpin" => Target::Iothread(number(node, "iothread")?),
             "vcpusched" | "emulatorsched" | "iothreadsched" => {
-                scheduler(node, lines, found)?;
+                scheduler(node, lines, &mut scheduled, found)?;
                 continue;
             }
             _ => continue,
@@ -304,7 +306,12 @@ fn cputune(tune: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), 
     Ok(())
 }
 
-fn scheduler(node: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<(), DomainError> {
+fn scheduler(
+    node: Node<'_, '_>,
+    lines: &Lines,
+    scheduled: &mut BTreeSet<Target>,
+    found: &mut Domain,
+) -> Result<(), DomainError> {
     let policy = match attribute(node, "scheduler")? {
         "batch" => Policy::Batch { nice: 0 },
         "idle" => Policy::Idle,
@@ -326,7 +333,7 @@ fn scheduler(node: Node<'_, '_>, lines: &Lines, found: &mut Domain) -> Result<()
     };
     let place = lines.place(node);
     for target in targets {
-        if found.schedulers.iter().any(|entry| entry.value.0 == target) {
+        if !scheduled.insert(target) {
             let why = format!("{} is given a scheduler a second time", name(target));
             return Err(error_at(node, why));
         }

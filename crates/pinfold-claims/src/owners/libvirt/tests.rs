@@ -162,6 +162,43 @@ fn cpus_beyond_those_of_the_host_are_a_finding() {
     }
 }
 
+/// Each is a finding, compared with none of those before it.
+#[test]
+fn thousands_of_pins_and_schedulers_are_read_and_each_fault_is_reported_once() {
+    let count = 16_384;
+    let pins = (0..count).map(|vcpu| format!("\n<vcpupin vcpu='{vcpu}' cpuset='99'/>"));
+    let schedulers =
+        (0..count).map(|vcpu| format!("<vcpusched vcpus='{vcpu}' scheduler='fifo' priority='1'/>"));
+    let tune: String = pins.chain(schedulers).collect();
+    let text = format!(
+        "<domain type='kvm'>\n<name>web</name>\n<vcpu>{count}</vcpu>\n<cputune>{tune}</cputune>\n\
+         </domain>\n"
+    );
+    let files = [("/run/libvirt/qemu/web.xml", status(&text, 4242))];
+    let claims = claims_of(&host(8, &files));
+    assert_eq!(claims.findings().len(), count);
+    let mut again = claims.clone();
+    again.report(claims.findings()[count / 2].clone());
+    assert_eq!(again, claims);
+    let twice = text.replace("vcpus='1'", "vcpus='0'");
+    let why = parse(&twice).unwrap_err();
+    assert!(why.contains("given a scheduler a second time"), "{why}");
+}
+
+#[test]
+fn a_name_of_any_length_is_cut_where_it_is_shown_and_stays_whole_in_the_claim() {
+    let long = "n".repeat(65_536);
+    let text = WEB.replace("<name>web</name>", &format!("<name>{long}</name>"));
+    let text = text.replace("vcpu='1' cpuset='3'", "vcpu='1' cpuset='99'");
+    let claims = claims_of(&host(8, &[("/etc/libvirt/qemu/web.xml", text)]));
+    let owner = &claims.all()[0].owner;
+    assert_eq!(owner.name, long);
+    let shown = format!("{}… (libvirt domain)", &long[..120]);
+    assert_eq!(owner.to_string(), shown);
+    let finding = claims.findings()[0].to_string();
+    assert!(finding.contains(&shown) && finding.len() < 500, "{finding}");
+}
+
 #[test]
 fn a_link_is_not_read() {
     let mut tree = SnapshotHost::new();
@@ -176,10 +213,10 @@ fn a_link_is_not_read() {
 
 #[test]
 fn a_huge_file_is_not_read() {
-    let huge = "x".repeat(100 << 20);
+    let huge = "x".repeat(LARGEST_FILE + 1);
     let claims = claims_of(&host(8, &[("/etc/libvirt/qemu/web.xml", huge)]));
     assert!(claims.all().is_empty());
-    assert!(claims.findings()[0].text.contains("is larger than 32 MiB"));
+    assert!(claims.findings()[0].text.contains("is larger than 4 MiB"));
 }
 
 #[test]

@@ -71,6 +71,9 @@ fn damaged_databases_and_masks_are_findings() {
     check("OVSDB CLUSTER 5 x\n{}\n".to_owned(), &[], "clustered");
     check(log(&[&record.replace("0x6", "0x66")]), &one, "5-6");
     check(log(&[&record.replace("0x6", "0xg")]), &[], "line 4: pmd-cpu-mask");
+    let lcores = record.replace("pmd-cpu-mask", "dpdk-lcore-mask").replace("0x6", "lots");
+    let why = "line 4: dpdk-lcore-mask: \"lots\" is not a hexadecimal mask of CPUs: \"s\": is not";
+    check(log(&[&lcores]), &[], why);
     for empty in ["", "\n", "\n\n"] {
         check(empty.to_owned(), &[], "line 1: the file is empty");
     }
