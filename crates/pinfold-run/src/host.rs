@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use pinfold_apply::Journals;
 use pinfold_host::files::{self, StateDir};
-use pinfold_host::{Clock, LiveHost, Systemd};
+use pinfold_host::{Clock, HostError, LiveHost, Systemd};
 use pinfold_model::{Origin, Topology};
 use pinfold_vm::libvirt::{Caller, LibvirtBackend};
 
@@ -42,12 +42,25 @@ pub fn is_stopped(pid: pinfold_model::Tid) -> bool {
 
 /// The directory of the journals and locks.
 pub fn state(path: Option<&str>) -> Result<StateDir, Failure> {
-    Ok(StateDir::open(&state_path(path)?)?)
+    StateDir::open(&state_path(path)?).map_err(refuse_state)
 }
 
 /// The same for a command that only reads: `None` if it does not exist. It is not created.
 pub fn existing_state(path: Option<&str>) -> Result<Option<StateDir>, Failure> {
-    Ok(StateDir::open_existing(&state_path(path)?)?)
+    StateDir::open_existing(&state_path(path)?).map_err(refuse_state)
+}
+
+/// The failure of a state directory that cannot be used, always with a hint.
+fn refuse_state(error: HostError) -> Failure {
+    const OTHER: &str = "or name another directory with --state-dir";
+    let untrusted = matches!(error, HostError::Untrusted { .. }).then(|| error.hint()).flatten();
+    let failure = Failure::from(error);
+    let hint = untrusted.or_else(|| failure.hint.clone());
+    match hint {
+        Some(hint) if hint.contains("--state-dir") => failure.with_hint(hint),
+        Some(hint) => failure.with_hint(format!("{hint}; {OTHER}")),
+        None => failure.with_hint("check the path, or name another directory with --state-dir"),
+    }
 }
 
 /// The path of the state directory, which may not exist.

@@ -19,12 +19,16 @@ const PAUSE_NS: u64 = 50_000_000;
 ///
 /// Without a state directory only those outside of it.
 pub fn find(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Failure> {
-    let mut found = match state {
-        Some(state) => files(host, state)?,
-        None => files::orphans(host)?,
-    };
+    let mut found = in_state(host, state)?;
     found.extend(pinfold_apply::stale_marks(host)?);
     Ok(found)
+}
+
+fn in_state(host: &LiveHost, state: Option<&StateDir>) -> Result<Vec<String>, Failure> {
+    match state {
+        Some(state) => files(host, state),
+        None => Ok(files::orphans(host)?),
+    }
 }
 
 /// The paths of temporary files and folders, and of sockets, whose process has ended.
@@ -54,14 +58,14 @@ fn files(host: &LiveHost, state: &StateDir) -> Result<Vec<String>, Failure> {
 }
 
 /// Removes and lists them.
-pub fn remove(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
+pub fn remove(host: &LiveHost, state: Option<&StateDir>) -> Result<(), Failure> {
     let removed = |path: &String| {
         say(&format!("removed {}, left behind by a process that has exited", escape::name(path)));
     };
     // While holding their locks: another Pinfold process may be placing the same process.
     let marks = pinfold_apply::remove_void_marks(host)?;
     marks.iter().for_each(removed);
-    for path in &files(host, state)? {
+    for path in &in_state(host, state)? {
         files::remove_orphan(path)?;
         removed(path);
     }

@@ -32,11 +32,18 @@ pub enum Selection<'a> {
     Left,
 }
 
-/// Undoes placements, and removes what ended processes left.
-pub fn undo(selection: Selection<'_>, state: &StateDir) -> Result<(), Failure> {
+/// Undoes placements, and removes what ended processes left. Nothing is created: a state directory
+/// without journals, which may be read-only, has nothing to undo.
+///
+/// # Errors
+/// [`Failure`] if the state directory is not safe, if no placement has the wanted name or ID, or if
+/// something could not be undone.
+pub fn undo(selection: Selection<'_>, path: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
+    let state = host::existing_state(path)?;
+    let state = state.as_ref();
     let undone = undo_journals(selection, &host, state);
-    let lost = require_journals(&host, state);
+    let lost = require_journals(&host, &host::state_path(path)?);
     if let (Err(failure), Err(_)) = (&undone, &lost) {
         say(&failure.to_string());
     }
@@ -102,8 +109,8 @@ pub fn find_lost(host: &LiveHost, state: &str) -> Result<Vec<LostPlacement>, Fai
 }
 
 /// Fails if there is one.
-fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
-    let lost = find_lost(host, state.path())?;
+fn require_journals(host: &LiveHost, state: &str) -> Result<(), Failure> {
+    let lost = find_lost(host, state)?;
     let Some(first) = lost.first() else { return Ok(()) };
     let lines: Vec<String> = lost.iter().map(ToString::to_string).collect();
     Err(Failure::new(Exit::Residue, lines.join("; ")).with_hint(first.hint()))
@@ -112,10 +119,12 @@ fn require_journals(host: &LiveHost, state: &StateDir) -> Result<(), Failure> {
 fn undo_journals(
     selection: Selection<'_>,
     host: &LiveHost,
-    state: &StateDir,
+    state: Option<&StateDir>,
 ) -> Result<(), Failure> {
     let clock = SystemClock;
-    let journals = host::journals(state, &clock)?;
+    let Some(journals) = host::existing_journals(state, &clock)? else {
+        return undo_nothing(selection);
+    };
     let mut summaries = journals.list()?;
     // The newest first: its previous values may have been set by an older one.
     summaries.sort_by_key(|one| Reverse(start_time(one)));
@@ -145,6 +154,16 @@ fn undo_journals(
     undo_each(ids, |id| undo_one(host, &journals, id))
 }
 
+/// Reports that there are no journals.
+fn undo_nothing(selection: Selection<'_>) -> Result<(), Failure> {
+    match selection {
+        Selection::Named(wanted) => return Err(unknown_placement_failure(wanted, false, &[])),
+        Selection::Left => say("no placement is left behind"),
+        Selection::Only | Selection::All => say("no placement is active"),
+    }
+    Ok(())
+}
+
 /// The placement with this ID, or all of the one machine or group with this name or process ID. A
 /// domain of libvirt is one machine, also where it was started anew: a placement with `--config`
 /// stays when its process ends.
@@ -167,7 +186,7 @@ fn find_named(
     if active.is_empty() && !unreadable.is_empty() {
         let text = format!(
             "no readable journal belongs to {}, and {} cannot be read",
-            escape::name(wanted),
+            escape::short_name(wanted),
             count_noun(unreadable.len(), "journal")
         );
         let undo = Command::new("undo").arg(&unreadable[0]);
@@ -177,7 +196,7 @@ fn find_named(
         return Err(unknown_placement_failure(wanted, is_any, ended));
     }
     if machines.len() > 1 {
-        let text = format!("{} machines are named {}", machines.len(), escape::name(wanted));
+        let text = format!("{} machines are named {}", machines.len(), escape::short_name(wanted));
         let ids: Vec<String> = active.into_iter().map(|one| one.id).collect();
         return Err(Failure::new(Exit::Input, text)
             .with_hint(format!("name one placement by its ID: {}", ids.join(", "))));
@@ -259,7 +278,7 @@ pub fn unknown_placement_failure(wanted: &str, is_any: bool, ended: &[EndedPlace
         let text = format!(
             "the placement {} of {} ended on {}: {}",
             last.id,
-            escape::name(&last.vm_name),
+            escape::short_name(&last.vm_name),
             time::date(last.unix_s),
             escape::name(&last.why)
         );
@@ -269,7 +288,7 @@ pub fn unknown_placement_failure(wanted: &str, is_any: bool, ended: &[EndedPlace
     }
     let text = format!(
         "there is no active placement with the ID or of the machine {}",
-        escape::name(wanted)
+        escape::short_name(wanted)
     );
     let hint = if is_any {
         format!("`{}` lists them", Command::new("status"))
@@ -362,7 +381,7 @@ fn held_failure(record: &Record) -> Failure {
     if host::is_stopped(pid) {
         let text = format!(
             "{id} ({}) belongs to process {pid}, which is suspended",
-            escape::name(vm_name)
+            escape::short_name(vm_name)
         );
         let undo = Command::new("undo").arg(id);
         return Failure::new(Exit::Host, text).with_hint(format!(
@@ -373,8 +392,10 @@ fn held_failure(record: &Record) -> Failure {
         return Failure::new(Exit::Host, format!("{id} is a platform of vnodes that is up"))
             .with_hint(describe_end(&record.header.plan, pid));
     }
-    let text =
-        format!("{id} ({}) belongs to process {pid}, which is running", escape::name(vm_name));
+    let text = format!(
+        "{id} ({}) belongs to process {pid}, which is running",
+        escape::short_name(vm_name)
+    );
     Failure::new(Exit::Host, text)
         .with_hint(format!("kill -INT {pid} ends that process, which reverts its placement first"))
 }

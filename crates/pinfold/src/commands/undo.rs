@@ -17,5 +17,5 @@ pub fn undo(arguments: &UndoArgs, state: Option<&str>) -> Result<(), Failure> {
         None if arguments.all => Selection::All,
         None => Selection::Only,
     };
-    undo::undo(selection, &host::state(state)?)
+    undo::undo(selection, state)
 }

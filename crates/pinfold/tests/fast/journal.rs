@@ -1,6 +1,6 @@
 //! `pinfold journal` on journals that are whole, damaged, foreign, and hostile.
 
-use crate::common::{Checked as _, Sandbox, assert_parts, run};
+use crate::common::{Checked as _, PINFOLD, Sandbox, assert_parts, run};
 use pinfold_host::files::{self, StateDir};
 use pinfold_host::process::Output;
 use pinfold_host::{Host as _, LiveHost, paths, proc_stat};
@@ -42,6 +42,34 @@ impl TestJournals {
     fn text(&self, id: &str) -> String {
         self.sandbox.read(&format!("state/journal/{id}.jsonl"))
     }
+}
+
+/// A directory in `/proc` cannot be made, as on a file system that is read-only.
+#[test]
+fn without_journals_there_is_nothing_to_undo_and_nothing_is_created() {
+    let sandbox = Sandbox::new();
+    let empty = sandbox.path("empty");
+    files::make_dirs(&empty).expect("a folder");
+    run("chmod", ["0700", &empty]).expect_success();
+    for state in [empty.as_str(), "/proc/none/pinfold"] {
+        for (word, code, part) in [
+            ("--all", 0, "no placement is active"),
+            ("--left", 0, "no placement is left behind"),
+            ("web", 2, "machine web"),
+        ] {
+            let said = run(PINFOLD, ["--state-dir", state, "undo", word]).expect_code(code);
+            assert!(said.contains(part), "{state}: {said}");
+        }
+    }
+    assert_eq!(files::list(&empty).expect("a folder"), [""; 0]);
+    // What may not be used is refused with what to do.
+    run("chmod", ["0777", &empty]).expect_success();
+    let refused = run(PINFOLD, ["--state-dir", &empty, "undo"]).expect_code(3);
+    let parts = ["can be written by others", "chmod go-w", "or name another directory with"];
+    assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
+    let file = sandbox.write("file", "");
+    let refused = run(PINFOLD, ["--state-dir", &format!("{file}/x"), "apply", "web"]);
+    assert!(refused.expect_code(3).contains("another directory with --state-dir"));
 }
 
 #[test]
