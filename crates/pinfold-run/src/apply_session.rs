@@ -438,27 +438,39 @@ fn check(report: UndoReport, journal: &Journal<'_>) -> Result<UndoReport, Failur
 
 /// Prints what an apply did and could not do.
 pub fn report(applied: &Applied) {
+    report_named("", applied);
+}
+
+/// The same for one of several machines: the label stands before each message.
+pub fn report_named(label: &str, applied: &Applied) {
     let done = count_noun(applied.steps.len(), "step");
     if applied.undone == 0 && applied.steps.is_empty() {
-        say("nothing to change: what the plan sets is so already");
+        say(&format!("{label}nothing to change: what the plan sets is so already"));
     } else if applied.undone == 0 {
-        say(&format!("{done} applied"));
+        say(&format!("{label}{done} applied"));
     } else {
-        say(&format!("{done} applied, {} of the earlier plan undone", applied.undone));
+        say(&format!("{label}{done} applied, {} of the earlier plan undone", applied.undone));
     }
     for finding in applied.findings.iter().filter(|one: &&Finding| {
         one.severity > Severity::Note || one.subject == page_tables::SUBJECT
     }) {
-        say(&finding.to_string());
+        say(&format!("{label}{finding}"));
     }
 }
 
 /// Prints what is not supervised after an apply that does not stay.
 pub fn report_unguarded(plan: &Plan) {
+    report_unguarded_named("", plan);
+}
+
+/// The same for one of several machines: the label stands before the message.
+pub fn report_unguarded_named(label: &str, plan: &Plan) {
     if pinfold_apply::real_time_priority(plan).is_some() {
-        say("warning: guard: its threads keep their real-time priority until the undo, even if \
-             they never sleep; with --watch or `pinfold watch` they lose it when Pinfold exits or \
-             hangs");
+        say(&format!(
+            "{label}warning: guard: its threads keep their real-time priority until the undo, even \
+             if they never sleep; with --watch or `pinfold watch` they lose it when Pinfold exits \
+             or hangs"
+        ));
     }
 }
 

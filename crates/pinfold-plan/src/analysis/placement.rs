@@ -434,30 +434,54 @@ fn floating<'v>(available: &AvailableCpus<'_>, vnodes: &'v [VnodePlan]) -> BTree
 
 fn floating_nodes(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
     let sets = floating(available, vnodes);
-    let nodes = sets.iter().map(|pus| available.nodes_of(pus)).find(|nodes| nodes.len() > 1)?;
-    Some(Finding::note(
-        "NUMA",
-        format!(
-            "the vCPUs float over {} NUMA nodes ({}), so part of the memory is remote wherever \
-             they run",
-            nodes.len(),
-            names(&nodes)
-        ),
-    ))
+    let nodes = sets.into_iter().find(|pus| is_on_several_nodes(available, pus))?;
+    let nodes = available.nodes_of(nodes);
+    let text = format!(
+        "the vCPUs{} float over {} NUMA nodes ({}), so part of the memory is remote wherever they \
+         run",
+        of_machines(available, vnodes, is_on_several_nodes),
+        nodes.len(),
+        names(&nodes)
+    );
+    Some(Finding::note("NUMA", text))
 }
 
 fn floating_kinds(available: &AvailableCpus<'_>, vnodes: &[VnodePlan]) -> Option<Finding> {
-    floating(available, vnodes).iter().find(|pus| {
-        let mut kinds = pus.iter().filter_map(|pu| available.pu(pu)).map(|pu| pu.kind);
-        let first = kinds.next();
-        kinds.any(|kind| Some(kind) != first)
-    }).map(|_| {
-        Finding::note(
-            "core kinds",
-            "the vCPUs float over cores of several kinds: the guest assumes that all its CPUs are \
-             equally fast, but the speed of each one varies",
-        )
-    })
+    let mut sets = floating(available, vnodes).into_iter();
+    sets.find(|pus| is_on_several_kinds(available, pus))?;
+    let text = format!(
+        "the vCPUs{} float over cores of several kinds: the guest assumes that all its CPUs are \
+         equally fast, but the speed of each one varies",
+        of_machines(available, vnodes, is_on_several_kinds)
+    );
+    Some(Finding::note("core kinds", text))
+}
+
+fn is_on_several_nodes(available: &AvailableCpus<'_>, pus: &CpuSet) -> bool {
+    available.nodes_of(pus).len() > 1
+}
+
+fn is_on_several_kinds(available: &AvailableCpus<'_>, pus: &CpuSet) -> bool {
+    let mut kinds = pus.iter().filter_map(|pu| available.pu(pu)).map(|pu| pu.kind);
+    let first = kinds.next();
+    kinds.any(|kind| Some(kind) != first)
+}
+
+/// ` of web` for those of several machines whose vCPUs float over such CPUs; nothing if all do.
+fn of_machines(
+    available: &AvailableCpus<'_>,
+    vnodes: &[VnodePlan],
+    are_such: fn(&AvailableCpus<'_>, &CpuSet) -> bool,
+) -> String {
+    let names = vnodes.iter().filter(|vnode| {
+        let mut sets = floating(available, std::slice::from_ref(vnode)).into_iter();
+        sets.any(|pus| are_such(available, pus))
+    });
+    let names: Vec<String> = names.map(|vnode| vnode.name.clone()).collect();
+    if names.len() == vnodes.len() {
+        return String::new();
+    }
+    format!(" of {}", list_first_few(names.into_iter()))
 }
 
 /// A vnode on several L3 domains.

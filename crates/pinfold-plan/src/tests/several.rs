@@ -788,3 +788,17 @@ fn memory_fits_in_every_order_of_the_machines() {
         }
     }
 }
+
+#[test]
+fn a_note_about_vcpus_that_float_names_the_machines_unless_it_holds_for_all() {
+    for (vcpus, expected) in
+        [(4, " of a float over 2 NUMA nodes"), (40, " float over 2 NUMA nodes")]
+    {
+        let request = Request::from_vnodes(vec![vm("a", 40), vm("b", vcpus)]);
+        let plan = plan("node-shared", &dual_e5_2670().build(), &request).unwrap();
+        let notes = plan.findings.iter().filter(|finding| finding.subject == "NUMA");
+        let notes: Vec<&str> = notes.map(|finding| finding.text.as_str()).collect();
+        let expected = format!("the vCPUs{expected} (0, 1)");
+        assert!(notes.iter().any(|text| text.starts_with(&expected)), "{notes:?}");
+    }
+}

@@ -52,9 +52,24 @@ impl CurrentPlacement {
 }
 
 impl Prepared {
+    /// What stands before each message about one of several machines.
+    fn label(&self, is_joint: bool) -> String {
+        if is_joint { label(&self.vm) } else { String::new() }
+    }
+
     fn placement(&self) -> Placement<'_> {
         Placement { plan: &self.plan, target: &self.target }
     }
+}
+
+fn label(vm: &Vm) -> String {
+    format!("{}: ", escape::short_name(&vm.name))
+}
+
+/// The failure of one of several machines, with its name.
+fn name_failure(failure: Failure, label: &str) -> Failure {
+    let hint = failure.hint.map(|hint| format!("{label}{hint}"));
+    Failure { hint, ..Failure::new(failure.exit, format!("{label}{}", failure.message)) }
 }
 
 /// Prints the steps, or applies them, or applies them and stays.
@@ -76,28 +91,22 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
     let existing = host::existing_state(state)?;
     let existing = host::existing_journals(existing.as_ref(), &clock)?;
     let active = Active { host: &host, journals: existing.as_ref(), claims: &claims };
-    let prepared = vms.into_iter().map(|vm| prepare(arguments, &active, &topology, vm));
+    let is_joint = vms.len() > 1;
+    let prepared = vms.into_iter().map(|vm| {
+        let label = if is_joint { label(&vm) } else { String::new() };
+        let prepared = prepare(arguments, &active, &topology, vm);
+        prepared.map_err(|failure| name_failure(failure, &label))
+    });
     let mut prepared = prepared.collect::<Result<Vec<_>, _>>()?;
-    // The parts of one plan share its findings.
-    let mut reported = BTreeSet::new();
-    for one in &prepared {
-        for finding in one.vm.findings.iter().chain(&one.plan.findings) {
-            let text = finding.to_string();
-            if !reported.contains(&text) {
-                print_message(&text);
-                reported.insert(text);
-            }
-        }
-    }
+    print_findings(&prepared);
     let (Some(folder), Some(starting)) = (folder, starting) else {
-        let is_joint = prepared.len() > 1;
         return prepared.iter().try_for_each(|one| {
-            if is_joint {
-                show(&format!("{}:", escape::name(&one.vm.name)));
-            }
+            let label = one.label(is_joint);
             match (&one.placed, existing.as_ref()) {
-                (Some(placed), Some(journals)) => dry_replacement(&host, one, placed, journals),
-                (_, journals) => dry_run(&host, one, journals),
+                (Some(placed), Some(journals)) => {
+                    dry_replacement(&host, one, placed, journals, &label)
+                }
+                (_, journals) => dry_run(&host, one, journals, &label),
             }
         });
     };
@@ -111,6 +120,21 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         [prepared] => apply_and_monitor(arguments, &host, prepared, &journals, starting),
         _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
             .with_hint("omit it; `pinfold watch` monitors all placements")),
+    }
+}
+
+/// Prints the findings about the machines and their plans. Those that all parts of one plan share
+/// are about no single machine.
+fn print_findings(prepared: &[Prepared]) {
+    let mut reported = BTreeSet::new();
+    for one in prepared {
+        for finding in one.vm.findings.iter().chain(&one.plan.findings) {
+            let is_shared = prepared.iter().all(|other| other.plan.findings.contains(finding));
+            let text = format!("{}{finding}", one.label(prepared.len() > 1 && !is_shared));
+            if reported.insert(text.clone()) {
+                print_message(&text);
+            }
+        }
     }
 }
 
@@ -131,7 +155,7 @@ fn find_machines(arguments: &ApplyArgs, host: &LiveHost) -> Result<Vec<Vm>, Fail
         && let Some(vm) = vms.iter().find(|vm| vm.domain.is_none())
     {
         let text =
-            format!("--config needs a libvirt domain; {} is not one", escape::name(&vm.name));
+            format!("--config needs a libvirt domain; {} is not one", escape::short_name(&vm.name));
         return Err(Failure::new(Exit::Input, text).with_hint("omit --config"));
     }
     Ok(vms)
@@ -209,11 +233,12 @@ fn apply_and_exit(
     let program = HelperProgram::own()?;
     for ActivePlan { one, journal } in &active {
         let id = &journal.record().header.id;
+        let label = one.label(prepared.len() > 1);
         let (undo, status) = (Command::new("undo").arg(id), Command::new("status"));
         // If one waits already for the end of this machine, the new one ends at once.
         let is_awaited = end_waiter::start(&program, journals, &one.plan, journal);
         if one.placed.is_some() {
-            let name = escape::name(&one.vm.name);
+            let name = escape::short_name(&one.vm.name);
             print_message(&format!(
                 "the plan of {name} was replaced; `{undo}` restores the state before the first plan"
             ));
@@ -221,7 +246,7 @@ fn apply_and_exit(
         }
         let ends = if is_awaited { "the machine ends or " } else { "" };
         print_message(&format!(
-            "active until {ends}`{undo}`; `{status}` compares it with the plan"
+            "{label}active until {ends}`{undo}`; `{status}` compares it with the plan"
         ));
     }
     Ok(())
@@ -264,8 +289,9 @@ fn place_all<'c, 'p>(
                 applied
             }
         };
-        apply_session::report(&applied);
-        apply_session::report_unguarded(&one.plan);
+        let label = one.label(prepared.len() > 1);
+        apply_session::report_named(&label, &applied);
+        apply_session::report_unguarded_named(&label, &one.plan);
     }
     Ok(())
 }
@@ -350,22 +376,23 @@ fn dry_replacement(
     one: &Prepared,
     placed: &CurrentPlacement,
     journals: &Journals<'_>,
+    label: &str,
 ) -> Result<(), Failure> {
     let Some(record) = journals.read(&placed.id)? else {
-        return dry_run(host, one, Some(journals));
+        return dry_run(host, one, Some(journals), label);
     };
     let difference = pinfold_apply::difference(host, &one.plan, &one.target, journals, &record);
     let Difference { undone, steps, findings } =
         difference.map_err(|error| Failure::from_error(Exit::Host, &error, None))?;
     for step in &undone {
-        show(&format!("undo: {}", step.change));
+        show(&format!("{label}undo: {}", step.change));
     }
     for step in &steps {
-        show(&format!("{}   ({})", step.change, step.reason));
+        show(&format!("{label}{}   ({})", step.change, step.reason));
     }
-    findings.iter().for_each(|finding| print_message(&finding.to_string()));
+    findings.iter().for_each(|finding| print_message(&format!("{label}{finding}")));
     print_message(&format!(
-        "{}, {} of the earlier plan undone; nothing was changed",
+        "{label}{}, {} of the earlier plan undone; nothing was changed",
         count_noun(steps.len(), "step"),
         undone.len()
     ));
@@ -376,6 +403,7 @@ fn dry_run(
     host: &LiveHost,
     one: &Prepared,
     journals: Option<&Journals<'_>>,
+    label: &str,
 ) -> Result<(), Failure> {
     let Prepared { plan, target, .. } = one;
     let planned = match journals {
@@ -383,19 +411,20 @@ fn dry_run(
         None => pinfold_apply::plan_steps(host, plan, target)?,
     };
     for step in &planned.steps {
-        show(&format!("{}   ({})", step.change, step.reason));
+        show(&format!("{label}{}   ({})", step.change, step.reason));
     }
     for finding in &planned.findings {
-        print_message(&finding.to_string());
+        print_message(&format!("{label}{finding}"));
     }
     let online = pinfold_apply::online_steps(host, plan, target)?;
     if !online.steps.is_empty() {
-        print_message(
-            "note: once these CPUs are online, Pinfold compares this host with that of the plan; \
-             if they differ, the CPUs go offline again and nothing is placed",
-        );
+        print_message(&format!(
+            "{label}note: once these CPUs are online, Pinfold compares this host with that of the \
+             plan; if they differ, the CPUs go offline again and nothing is placed"
+        ));
     }
-    print_message(&format!("{}; nothing was changed", count_noun(planned.steps.len(), "step")));
+    let steps = count_noun(planned.steps.len(), "step");
+    print_message(&format!("{label}{steps}; nothing was changed"));
     Ok(())
 }
 

@@ -332,7 +332,15 @@ fn a_joint_plan_is_applied_to_all_of_its_machines_or_to_none() {
     };
     let status = || first.run(&["status"]).stdout_text();
 
-    first.print(&["apply", "--plan", &file]);
+    let names = [&first, &second].map(|machine| format!("{}: ", machine.name));
+    let is_named = |line: &str| names.iter().any(|name| line.starts_with(name));
+    let steps = first.print(&["apply", "--plan", &file, "--dry-run"]);
+    assert!(!steps.is_empty() && steps.lines().all(is_named), "{steps}");
+    let said = first.run(&["apply", "--plan", &file]).expect_code(0);
+    for words in [" applied", "active until the machine ends or `"] {
+        let lines: Vec<&str> = said.lines().filter(|line| line.contains(words)).collect();
+        assert!(lines.len() == 2 && lines.iter().copied().all(is_named), "{said}");
+    }
     assert!(status().starts_with("2 placements are active, all as planned"), "{}", status());
     let (of_first, of_second) = (cpus(&first), cpus(&second));
     assert!(of_first.is_disjoint(&of_second), "{of_first:?} {of_second:?}");
