@@ -288,6 +288,20 @@ strategy = \"balanced\"\ntunables = [\"thp never\"]\n[[domain]]\nname = \"web\"\
     }
 
     #[test]
+    fn a_misspelt_key_of_a_row_is_a_warning_and_the_domain_is_placed_by_the_default() {
+        let text =
+            "[default]\nstrategy = \"balanced\"\n[[domain]]\nname = \"db\"\nstratgy = \"compact\"";
+        let machine = KnownMachine { name: "db", uuid: "", xml: None };
+        let found = domain_request(machine, "/d.toml", Ok(Some(Domains::from_toml(text).unwrap())));
+        assert_eq!(found.settings.unwrap().strategy.as_deref(), Some("balanced"));
+        assert_eq!(
+            found.findings[0].to_string(),
+            "warning: domains: /d.toml: line 5, column 1: domain has no key \"stratgy\"; the \
+             settings of this row are left out (did you mean strategy?)"
+        );
+    }
+
+    #[test]
     fn a_row_whose_place_is_no_truth_value_does_not_place() {
         let machine = KnownMachine { name: "db", uuid: "", xml: None };
         for value in ["\"false\"", "\"no\"", "0", "[]"] {
