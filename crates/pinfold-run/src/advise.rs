@@ -16,6 +16,7 @@ use pinfold_plan::node_advice::{
 };
 
 use crate::{Failure, claims, host, inputs, time};
+use libvirt_domains::AskingDomains;
 
 /// Name of the program in whose place Pinfold answers, and of its entries in the log.
 pub const NUMAD: &str = "numad";
@@ -145,8 +146,15 @@ fn advise_for_libvirt(demand: NodeDemand) -> Result<(NodeAdvice, String), Failur
         }
     };
     let folder = libvirt_domains::definitions(process::own_uid(), &|key| std::env::var(key).ok());
-    let asking = folder.map(|folder| libvirt_domains::page_sizes(&live, &folder, demand));
-    let asking = asking.unwrap_or_default();
+    let asking = folder.map(|folder| libvirt_domains::asking(&live, &folder, demand));
+    let AskingDomains { by_page_size: asking, unread } = asking.unwrap_or_default();
+    if let Some(first) = unread.first() {
+        let others = match unread.len() - 1 {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        note.push_str(&format!("; definitions that were not read: {first}{others}"));
+    }
     let demands: Vec<NodeDemand> =
         asking.keys().map(|page_bytes| NodeDemand { page_bytes: *page_bytes, ..demand }).collect();
     if !demands.is_empty() {

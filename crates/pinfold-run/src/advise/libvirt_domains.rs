@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_claims::owners::libvirt::LARGEST_FILE;
 use pinfold_host::{Host, paths};
 use pinfold_plan::domain_file::Domain;
 use pinfold_plan::node_advice::NodeDemand;
@@ -31,26 +32,45 @@ pub(super) fn definitions(uid: u32, env: &dyn Fn(&str) -> Option<String>) -> Opt
     settings.map(|settings| format!("{settings}/{OF_USER}"))
 }
 
-/// The domains for which libvirt can ask with this demand, by the size of their pages (`None` for
-/// ordinary memory). A definition that cannot be read is left out.
-pub(super) fn page_sizes(
-    host: &dyn Host,
-    folder: &str,
-    demand: NodeDemand,
-) -> BTreeMap<Option<u64>, Vec<String>> {
-    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+/// The domains for which libvirt can ask.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct AskingDomains {
+    /// Their names by the size of their pages (`None` for ordinary memory).
+    pub by_page_size: BTreeMap<Option<u64>, Vec<String>>,
+    /// A sentence for each definition that was not read.
+    pub unread: Vec<String>,
+}
+
+/// The domains for which libvirt can ask with this demand. A definition that is no regular file, or
+/// is larger than any of libvirt's, is not read: libvirt waits for the answer.
+pub(super) fn asking(host: &dyn Host, folder: &str, demand: NodeDemand) -> AskingDomains {
+    let mut found = AskingDomains::default();
     for name in host.list(folder).unwrap_or_default() {
         if !name.ends_with(".xml") {
             continue;
         }
-        let Ok(text) = host.read_text(&format!("{folder}/{name}")) else { continue };
+        let path = format!("{folder}/{name}");
+        let bytes = match host.read_at_most(&path, LARGEST_FILE) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let limit = LARGEST_FILE >> 20;
+                found.unread.push(format!("{path} is larger than {limit} MiB"));
+                continue;
+            }
+            Err(error) => {
+                found.unread.push(error.to_string());
+                continue;
+            }
+        };
+        let Ok(text) = String::from_utf8(bytes) else { continue };
         // Most hosts have none of these, and parsing takes most of the time.
         if !text.contains("placement='auto'") && !text.contains("placement=\"auto\"") {
             continue;
         }
         let Ok(domain) = Domain::read(&text) else { continue };
         if can_ask(&domain, demand) {
-            found.entry(page_size(host, &domain)).or_default().push(domain.name);
+            let size = page_size(host, &domain);
+            found.by_page_size.entry(size).or_default().push(domain.name);
         }
     }
     found
@@ -82,7 +102,8 @@ fn default_size(host: &dyn Host) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinfold_host::SnapshotHost;
+    use pinfold_host::process::Spawn;
+    use pinfold_host::{LiveHost, SnapshotHost, files};
 
     const FOLDER: &str = "/etc/libvirt/qemu";
 
@@ -113,7 +134,7 @@ mod tests {
     }
 
     fn check(demand: NodeDemand, expected: &[(Option<u64>, &[&str])]) {
-        let found = page_sizes(&host(), FOLDER, demand);
+        let found = asking(&host(), FOLDER, demand).by_page_size;
         let expected = expected.iter().map(|(size, names)| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             (*size, names)
@@ -128,7 +149,31 @@ mod tests {
         check(demand(2, 2048), &[(Some(2 << 20), &["usual"])]);
         check(demand(2, 2047), &[]);
         check(demand(8, 2048), &[]);
-        assert!(page_sizes(&host(), "/nowhere", demand(4, 2048)).is_empty());
+        assert_eq!(asking(&host(), "/nowhere", demand(4, 2048)), AskingDomains::default());
+    }
+
+    /// libvirt waits for the answer, so neither a pipe nor a file of any size may delay it.
+    #[test]
+    fn definitions_that_are_no_files_or_too_large_are_named_and_the_others_are_read() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path().display().to_string();
+        let text = xml("web", "<vcpu placement='auto'>4</vcpu>", "");
+        files::write_atomic(&format!("{folder}/web.xml"), text.as_bytes()).unwrap();
+        let others = "mkfifo \"$0/pipe.xml\" && truncate -s 31M \"$0/large.xml\"";
+        assert!(
+            Spawn::new("sh")
+                .args(["-c", others, &folder])
+                .start()
+                .unwrap()
+                .wait()
+                .unwrap()
+                .success()
+        );
+        let found = asking(&LiveHost::new().unwrap(), &folder, demand(4, 2048));
+        assert_eq!(found.by_page_size, BTreeMap::from([(None, vec!["web".to_owned()])]));
+        let [large, pipe] = found.unread.as_slice() else { panic!("{found:?}") };
+        assert!(large.ends_with("/large.xml is larger than 4 MiB"), "{large}");
+        assert!(pipe.ends_with("/pipe.xml: is a pipe, not a regular file"), "{pipe}");
     }
 
     #[test]
