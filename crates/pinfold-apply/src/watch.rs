@@ -155,6 +155,8 @@ pub enum WatchEvent {
     },
     /// A thread cannot be placed, or its role cannot be determined.
     Finding(Finding),
+    /// The placement was undone while the machine runs; watching stops.
+    Undone,
     /// The machine has ended; watching stops.
     Ended,
 }

@@ -357,6 +357,7 @@ pub fn sentence(event: &WatchEvent) -> String {
             format!("{what} changed from {before} to {after}; possible cause: {clue}")
         }
         WatchEvent::Finding(finding) => finding.to_string(),
+        WatchEvent::Undone => "the placement was undone, and is no longer watched".to_owned(),
         WatchEvent::Ended => "the process has ended".to_owned(),
     }
 }

@@ -412,9 +412,10 @@ impl WatcherState<'_> {
             let before = placement.looks;
             let (fate, events) =
                 match placement.look(self.host, self.around, id, &mut self.subscribers) {
-                    Ok(answer) => {
-                        placement.trouble = None;
-                        answer
+                    Ok((fate, mut events)) => {
+                        let trouble = placement.trouble.take();
+                        events.extend(trouble.map(|why| resolved("watch", &why)));
+                        (fate, events)
                     }
                     // The same error is reported once; it may be temporary.
                     Err(why) if placement.trouble.as_ref() == Some(&why) => continue,
@@ -501,10 +502,10 @@ impl WatcherState<'_> {
             let ended = known.iter().filter(|shared| !shared.cpus.is_subset(&still));
             let ended = ended.map(|shared| {
                 let Finding { subject, text, .. } = shared.finding();
-                Finding::note(&subject, format!("resolved: {text}"))
+                resolved(&subject, &text)
             });
-            let new = new.map(SharedCpus::finding);
-            let events: Vec<_> = new.chain(ended).map(WatchEvent::Finding).collect();
+            let new = new.map(|shared| WatchEvent::Finding(shared.finding()));
+            let events: Vec<_> = new.chain(ended).collect();
             for event in &events {
                 placement.count(event);
                 (self.on_event)(&placement.counts, placement.right_unix_s, event);
@@ -619,7 +620,14 @@ impl Placement {
         }
         let mut journal = match around.journals.reopen(id) {
             Ok(Some(journal)) if !journal.record().has_ended() => journal,
-            Ok(_) => return nothing(PlacementAction::Over),
+            Ok(Some(journal)) => {
+                // The process that waits for the end of the machine reverts its placement too.
+                let is_alive = process::task_alive(host, journal.record().header.vm);
+                let is_undone = is_alive.map_err(|error| describe(&error))?;
+                let event = if is_undone { WatchEvent::Undone } else { WatchEvent::Ended };
+                return Ok((PlacementAction::Over, vec![event]));
+            }
+            Ok(None) => return nothing(PlacementAction::Over),
             // Another Pinfold process works on the machine: it monitors or undoes the placement.
             Err(JournalError::Busy { .. }) => return nothing(PlacementAction::Watched),
             Err(error) => return Err(describe(&error)),
@@ -703,8 +711,12 @@ impl Placement {
         };
         match done.and_then(|event| guarded.map(|()| event)) {
             Ok(event) => {
-                (self.replan_at, self.refused) = (0, None);
-                event.into_iter().collect()
+                self.replan_at = 0;
+                let refused = self
+                    .refused
+                    .take()
+                    .map(|why| resolved("watch", &format!("cannot plan the machine again: {why}")));
+                event.into_iter().chain(refused).collect()
             }
             // Its threads were ending, which is no reason for a warning.
             Err(_) if !process::task_alive(host, vm).unwrap_or(true) => Vec::new(),
@@ -738,9 +750,14 @@ impl Placement {
             }
             WatchEvent::Groups { .. } => &mut counts.groups,
             WatchEvent::Finding(_) => &mut counts.findings,
-            WatchEvent::Ended => return,
+            WatchEvent::Undone | WatchEvent::Ended => return,
         } += 1;
     }
+}
+
+/// The event of a finding that no longer holds.
+fn resolved(subject: &str, text: &str) -> WatchEvent {
+    WatchEvent::Finding(Finding::note(subject, format!("resolved: {text}")))
 }
 
 fn describe(error: &(dyn std::error::Error + 'static)) -> String {

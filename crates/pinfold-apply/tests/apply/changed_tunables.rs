@@ -76,6 +76,7 @@ fn the_watch_reports_of_a_tunable_once_each_time_and_leaves_it() {
                 | WatchEvent::Groups { .. }
                 | WatchEvent::Yielded { .. }
                 | WatchEvent::Replanned { .. }
+                | WatchEvent::Undone
                 | WatchEvent::Ended => None,
             })
             .collect::<Vec<String>>()

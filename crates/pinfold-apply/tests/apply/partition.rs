@@ -234,6 +234,7 @@ fn a_worker_that_a_vcpu_makes_leaves_the_partition_and_an_invalid_one_is_reporte
             | WatchEvent::Groups { .. }
             | WatchEvent::Yielded { .. }
             | WatchEvent::Replanned { .. }
+            | WatchEvent::Undone
             | WatchEvent::Ended => None,
         })
         .collect();

@@ -45,7 +45,7 @@ fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool)
             (_, Some(_)) => format!("; after {}", time::date(right_unix_s)),
             (_, None) => String::new(),
         };
-        let (id, vm) = (&counts.id, output::name(&counts.vm));
+        let (id, vm) = (&counts.id, output::short_name(&counts.vm));
         let text = output::name(&sentence);
         return show(&format!("{} {id} ({vm}): {text}{more}", time::date(now)));
     }
@@ -57,6 +57,7 @@ fn report(counts: &Counts, right_unix_s: u64, event: &WatchEvent, as_json: bool)
         WatchEvent::Replanned { .. } => ("replanned", None),
         WatchEvent::Groups { .. } => ("groups", None),
         WatchEvent::Finding(_) => ("finding", None),
+        WatchEvent::Undone => ("undone", None),
         WatchEvent::Ended => ("ended", None),
     };
     let line = json!({
@@ -95,6 +96,7 @@ impl<'e> Drift<'e> {
             WatchEvent::Placed { .. }
             | WatchEvent::Replanned { .. }
             | WatchEvent::Finding(_)
+            | WatchEvent::Undone
             | WatchEvent::Ended => None,
         }
     }

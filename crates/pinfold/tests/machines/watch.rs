@@ -270,6 +270,7 @@ fn drift_is_put_back_hot_plug_is_followed_and_undo_works_next_to_it() {
     scene.run(&["undo"]).expect_success();
     assert!(masks(&scene).values().all(|mask| *mask == before), "{:?}", masks(&scene));
     scene.counted("placements 0");
+    scene.reported("the placement was undone, and is no longer watched");
     assert_eq!(scene.mask(vcpu), before, "what was taken back is not put there again");
 }
 
