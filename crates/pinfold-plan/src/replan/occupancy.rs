@@ -301,9 +301,15 @@ impl<'a> Occupancy<'a> {
             reason: format!("as {}, which is older", model.role),
             ..model
         };
-        let of_others = self.kept.difference(&self.plans[place.plan].exclusive);
+        let plan = &self.plans[place.plan];
+        let mut of_others = self.kept.difference(&plan.exclusive);
+        if !role.runs_work() {
+            // Where threads like it share CPUs with the vCPUs of their machine, it does so too.
+            let work = plan.threads().filter(|(_, thread)| thread.role.runs_work());
+            of_others = of_others.difference(&work.map(|(_, thread)| &thread.pus).collect());
+        }
         let open = added.pus.intersection(&self.available).difference(&of_others);
-        if role.is_vcpu() && !own && !open.is_empty() && open != added.pus {
+        if !own && !open.is_empty() && open != added.pus {
             added.reason.push_str(", without the CPUs that others keep");
             added.pus = open;
         }

@@ -313,6 +313,27 @@ fn a_new_vcpu_that_floats_as_an_older_one_leaves_the_cpus_of_other_owners() {
     }
 }
 
+/// The emulator floats over CPUs that another machine has got since.
+#[test]
+fn a_new_iothread_leaves_the_cpus_that_other_machines_keep() {
+    let topology = pinfold_samples::from_description("core:6 pu:1");
+    let mut request = Request::vm("vm", VcpuCount::Exactly(2));
+    request.isolation = IsolationScope::None;
+    let plan = pinfold_plan::plan_if_possible("balanced", &topology, &request).unwrap();
+    let moved = [(task(501), (Role::Emulator, set("0,3-5")))].into_iter().collect();
+    let plan = adopt_moves(&plan, &MachineChange { moved, ..MachineChange::default() });
+    let io = Role::Iothread("io1".to_owned());
+    let change = added(std::slice::from_ref(&io));
+    assert_eq!(cpus(&again(&topology, &plan, &change), &io), set("0,3-5"));
+    let kept = kept_by_web("3,5");
+    let new = plan_again(&topology, &kept, &plan, &change).unwrap();
+    assert_eq!(cpus(&new, &io), set("0,4"));
+    assert_eq!(cpus(&new, &Role::Emulator), set("0,3-5"), "its owner's");
+    // It has to run somewhere.
+    let new = plan_again(&topology, &kept_by_web("0,3-5"), &plan, &change).unwrap();
+    assert_eq!(cpus(&new, &io), set("0,3-5"));
+}
+
 #[test]
 fn a_new_vcpu_never_gets_a_cpu_of_another_owner_over_which_an_older_one_floats() {
     let topology = pinfold_samples::from_description("core:6 pu:1");
