@@ -133,23 +133,11 @@ impl Vm {
         match named.as_slice() {
             [only] => Self::by_process(host, only),
             [] => {
-                let (programs, named) = (hypervisors::names(), escape::short_name(name));
-                let bound = visibility_note();
-                let text = match missing.downcast_driver() {
-                    Some(LibvirtError::Virsh { .. }) => {
-                        format!(
-                            "no running {programs} is named {named}{bound}, and libvirt: {missing}"
-                        )
-                    }
-                    Some(_) | None => {
-                        format!(
-                            "no libvirt domain and no running {programs} is named {named}{bound}"
-                        )
-                    }
-                };
-                Err(Failure::new(Exit::Vm, text).with_hint(
-                    "`virsh list --all` lists the domains, `pinfold` without arguments the running \
-                     machines",
+                let mut hidden = hypervisors::list_hidden_machines(host)?.into_iter();
+                let hidden = hidden.find(|machine| machine.spec.name.as_deref() == Some(name));
+                Err(hidden.map_or_else(
+                    || is_not_running(name, &missing),
+                    |machine| is_of_another_user(name, machine.pid),
                 ))
             }
             many => {
@@ -207,6 +195,35 @@ impl Vm {
             domain: None,
         })
     }
+}
+
+/// The failure for a name that no machine has. `missing` is why libvirt has no such domain.
+fn is_not_running(name: &str, missing: &VmError) -> Failure {
+    let (programs, named) = (hypervisors::names(), escape::short_name(name));
+    let bound = visibility_note();
+    let text = match missing.downcast_driver() {
+        Some(LibvirtError::Virsh { .. }) => {
+            format!("no running {programs} is named {named}{bound}, and libvirt: {missing}")
+        }
+        Some(_) | None => {
+            format!("no libvirt domain and no running {programs} is named {named}{bound}")
+        }
+    };
+    Failure::new(Exit::Vm, text).with_hint(
+        "`virsh list --all` lists the domains, `pinfold` without arguments the running machines",
+    )
+}
+
+/// The failure for a machine whose executable file this process may not see.
+fn is_of_another_user(name: &str, pid: Tid) -> Failure {
+    let named = escape::short_name(name);
+    let text = format!("{named} (process {pid}) belongs to another user; only root can examine it");
+    let hint = if process::is_root() {
+        format!("give this process the capability CAP_SYS_PTRACE, or use --pid {pid}")
+    } else {
+        "run it as root".to_owned()
+    };
+    Failure::new(Exit::Host, text).with_hint(hint)
 }
 
 /// The name in a machine's command line, or one with its process ID.

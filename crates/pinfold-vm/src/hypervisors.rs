@@ -1,6 +1,6 @@
 //! The table of hypervisors, and which of them a program or a command line belongs to.
 
-use pinfold_host::{Host, HostError, paths};
+use pinfold_host::{Host, HostError, paths, proc_stat};
 use pinfold_model::{MachineSpec, Tid};
 
 use crate::detect_only::{DetectOnlyHypervisor, NAMED};
@@ -113,6 +113,27 @@ pub fn list_vm_processes(host: &dyn Host) -> Result<Vec<VmProcess>, HostError> {
     Ok(found)
 }
 
+/// The machines whose executable files this process may not see, by process ID: without root, those
+/// of other users. Their programs are known by name only, which any process can choose: this is for
+/// messages.
+///
+/// # Errors
+/// As [`list_vm_processes`].
+pub fn list_hidden_machines(host: &dyn Host) -> Result<Vec<VmProcess>, HostError> {
+    let pids = host.list("/proc")?.into_iter().filter_map(|name| name.parse().ok().map(Tid));
+    let mut found: Vec<VmProcess> = pids.filter_map(|pid| hidden_machine_of(host, pid)).collect();
+    found.sort_by_key(|machine| machine.pid);
+    Ok(found)
+}
+
+fn hidden_machine_of(host: &dyn Host, pid: Tid) -> Option<VmProcess> {
+    host.link(&paths::process_file(pid, "exe")).err().filter(HostError::is_permission)?;
+    let stat = proc_stat::read(host, pid).ok()??;
+    let hypervisor = find_by_program(&stat.comm)?;
+    let is_program = !stat.is_kernel_thread() && !stat.has_ended();
+    is_program.then(|| described_by_command_line(host, pid, hypervisor))?
+}
+
 /// The machine of a process, if it is one of these hypervisors.
 ///
 /// The program is that of the executable file: any process can put another name into its arguments.
@@ -120,7 +141,14 @@ pub fn machine_of(host: &dyn Host, pid: Tid) -> Option<VmProcess> {
     let program = host.link(&paths::process_file(pid, "exe")).ok()?;
     // The file of a program that was upgraded meanwhile.
     let program = program.trim_end_matches(" (deleted)");
-    let hypervisor = find_by_program(program.rsplit('/').next()?)?;
+    described_by_command_line(host, pid, find_by_program(program.rsplit('/').next()?)?)
+}
+
+fn described_by_command_line(
+    host: &dyn Host,
+    pid: Tid,
+    hypervisor: &'static dyn Hypervisor,
+) -> Option<VmProcess> {
     let text = host.read_text(&paths::process_cmdline(pid)).ok()?;
     let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
     let command = hypervisor.parse(&words);

@@ -129,6 +129,31 @@ fn the_rows_of_the_table_have_tests() {
     assert_eq!(count, 10);
 }
 
+/// A machine of root is listed for another user, and `apply` names the missing rights.
+#[test]
+fn without_privileges_the_machines_of_root_are_listed_as_such() {
+    if cannot_run() {
+        return;
+    }
+    let name = format!("alpha{}", std::process::id());
+    let named = format!("guest={name},debug-threads=on");
+    let line = ["-S", "-M", "q35", "-accel", "tcg", "-display", "none", "-nodefaults"];
+    let qemu = start_quietly(Spawn::new(QEMU).args(line).args(["-m", "64M", "-name", &named]));
+    let host = LiveHost::new().expect("a host");
+    assert!(until(|| find_thread(&host, qemu.pid(), "CPU 0/").is_some()), "QEMU makes its vCPU");
+    let sandbox = Sandbox::new();
+    let root = sandbox.root();
+    let (user, state) = (nobody(&root), format!("{root}/state"));
+    let overview = pinfold(&user, &state, &[]).expect_success();
+    let line = overview.stdout_text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let machine = format!("{name} (process {}, 1 vCPU, of another user)", qemu.pid());
+    assert_parts(&line, &[&machine, "; root can check and place those of other users"]);
+    let applied = pinfold(&user, &state, &["apply", &name]);
+    assert_eq!(applied.status.code(), Some(3), "{}", applied.stderr_text());
+    let owner = format!("{name} (process {}) belongs to another user", qemu.pid());
+    assert_parts(&applied.stderr_text(), &[&owner, "run it as root (`sudo "]);
+}
+
 /// A user who makes directories with the name of another one's keeps no one from placing a machine.
 #[test]
 fn a_mark_that_another_user_forged_does_not_count() {
