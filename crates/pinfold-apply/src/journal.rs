@@ -34,7 +34,7 @@ use pinfold_model::{CpuSet, Step, TaskId, Tid};
 
 pub use error::JournalError;
 pub use prune::HISTORY;
-pub(crate) use record::{ENDED, JournalId, RESTARTED, UNDONE_LATER};
+pub(crate) use record::{ENDED, GONE, JournalId, RESTARTED, UNDONE_LATER};
 pub use record::{EarlierUndo, Entry, Header, Namespaces, NewPlan, Outcome, Record};
 pub(crate) use storage::Storage;
 

@@ -11,13 +11,15 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use pinfold_host::{HostError, HostMut, files, with_causes};
+use pinfold_host::{HostError, HostMut, files, paths, with_causes};
 use pinfold_model::{CpuSet, Finding, Step, TaskId, Undo};
 
 use crate::actuators::{self, Reverted, UndoContext};
 use crate::apply::affected_tasks;
 use crate::cpusets::{self, Hierarchy};
-use crate::journal::{ENDED, Header, Journal, JournalId, Outcome, RESTARTED, Record, UNDONE_LATER};
+use crate::journal::{
+    ENDED, GONE, Header, Journal, JournalId, Outcome, RESTARTED, Record, UNDONE_LATER,
+};
 use crate::missing_cgroups::find_vanished;
 use crate::other_placements::{OtherPlacements, undo_target};
 use crate::release;
@@ -220,14 +222,33 @@ fn revert_one(
     report: &mut UndoReport,
 ) -> bool {
     let what = step.change.to_string();
-    let answers = actuators::revert(past, step);
+    let mut answers = actuators::revert(past, step);
+    if answers.iter().any(|answer| matches!(answer, Ok(Reverted::Restored)))
+        && is_of_ended_machine(past.host, journal.record().header.vm, step)
+    {
+        answers.clear();
+        answers.push(Ok(Reverted::Gone));
+    }
+    let is_gone =
+        !answers.is_empty() && answers.iter().all(|answer| matches!(answer, Ok(Reverted::Gone)));
     let later = answers.iter().any(|answer| matches!(answer, Ok(Reverted::Later)));
     // All results are counted, including those after the first failure.
     let settled: Vec<bool> =
         answers.into_iter().map(|answer| report.count(&what, answer)).collect();
     let outcome = if settled.contains(&false) { Outcome::Kept } else { Outcome::Restored };
-    journal.note(index, outcome, None);
+    journal.note(index, outcome, is_gone.then(|| GONE.to_owned()));
     later
+}
+
+/// True for a setting of a thread of a machine that has ended. The kernel still accepts a mask for a
+/// thread that is exiting, but there is nothing to restore.
+fn is_of_ended_machine(host: &dyn HostMut, machine: TaskId, step: &Step) -> bool {
+    let (Undo::SetAffinity { task, .. } | Undo::SetPolicy { task, .. }) = &step.undo else {
+        return false;
+    };
+    matches!(tasks::is_alive(host, machine), Ok(false))
+        && (host.exists(&paths::task_file(machine.tid, task.tid, "stat"))
+            || matches!(tasks::is_alive(host, *task), Ok(false)))
 }
 
 /// Before Linux 6.2 moving a task overwrites its mask, and no step records the masks of tasks that

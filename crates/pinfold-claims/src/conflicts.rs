@@ -40,21 +40,68 @@ impl SharedCpus {
     /// The warning about them, with all users.
     #[must_use]
     pub fn finding(&self) -> Finding {
-        let by: Vec<String> = self.users.iter().map(|user| format!("by {user}")).collect();
-        let (last, others) = by.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
         let text = format!(
-            "{} used {} and {last}, and at least one of them should have {} alone",
+            "{} used {}, and at least one of them should have {} alone",
             with_verb(&self.cpus),
-            others.join(", "),
+            self.by_users(),
             if self.cpus.len() == 1 { "it" } else { "them" }
         );
         Finding::warning(USED_TWICE, text).with_hint(self.hint)
     }
+
+    /// The note about those of them that are not used by all these users any more; `None` if
+    /// there are none. `left` is what is used twice now.
+    #[must_use]
+    pub fn resolved(&self, left: &[Self]) -> Option<Finding> {
+        let mut resolved = self.cpus.clone();
+        for one in left {
+            if self.users.iter().all(|user| one.users.contains(user)) {
+                resolved = resolved.difference(&one.cpus);
+            }
+        }
+        if resolved.is_empty() {
+            return None;
+        }
+        let (cpus, users) = (with_verb(&resolved), self.by_users());
+        let text = format!("resolved: {cpus} no longer used {users} together");
+        Some(Finding::note(USED_TWICE, text))
+    }
+
+    /// `by a, by b and by c`.
+    fn by_users(&self) -> String {
+        let by: Vec<String> = self.users.iter().map(|user| format!("by {user}")).collect();
+        let (last, others) = by.split_last().map_or(("", &[][..]), |(last, rest)| (last, rest));
+        format!("{} and {last}", others.join(", "))
+    }
+}
+
+/// What several owners reported about the CPUs that each of them shares: each set of CPUs once, with
+/// all its users, as [`Claims::used_twice`] has them.
+#[must_use]
+pub fn merge_shared(shared: &[SharedCpus]) -> Vec<SharedCpus> {
+    let mut users: BTreeMap<&str, CpuSet> = BTreeMap::new();
+    for one in shared {
+        one.users.iter().for_each(|user| users.entry(user.as_str()).or_default().add(&one.cpus));
+    }
+    let parts = by_users(users.into_iter().collect());
+    let mut merged: Vec<SharedCpus> = Vec::new();
+    for (cpus, names) in parts {
+        let sources = shared.iter().filter(|one| !one.cpus.is_disjoint(&cpus));
+        let mut processes: Vec<Tid> =
+            sources.clone().flat_map(|one| one.processes.iter().copied()).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let Some(hint) = sources.map(|one| one.hint).next() else { continue };
+        let users = names.into_iter().map(str::to_owned).collect();
+        merged.push(SharedCpus { cpus, users, processes, hint });
+    }
+    merged.sort_by_key(|one| one.cpus.first());
+    merged
 }
 
 /// The parts of the CPUs of some owners, each with its owners.
-fn by_users(users: Vec<(&Owner, CpuSet)>) -> Vec<(CpuSet, Vec<&Owner>)> {
-    let mut parts: Vec<(CpuSet, Vec<&Owner>)> = Vec::new();
+fn by_users<O: Copy>(users: Vec<(O, CpuSet)>) -> Vec<(CpuSet, Vec<O>)> {
+    let mut parts: Vec<(CpuSet, Vec<O>)> = Vec::new();
     for (owner, mut rest) in users {
         let mut next = Vec::new();
         for (part, mut owners) in parts {

@@ -30,5 +30,5 @@ pub mod schema;
 pub use capture::{for_capture, read_captured};
 pub use claim::{BoundThread, Claim, Exclusivity, Kind, Owner, OwnerCategory, Source};
 pub use claim_set::{Claims, CpuUsage};
-pub use conflicts::{Conflict, SharedCpus, USED_TWICE, with_verb};
+pub use conflicts::{Conflict, SharedCpus, USED_TWICE, merge_shared, with_verb};
 pub use context::Context;

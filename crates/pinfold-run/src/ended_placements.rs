@@ -117,8 +117,8 @@ fn revert(live: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(), Fail
     let name = escape::name(&journal.record().header.vm_name).into_owned();
     match apply_session::undo(live, journal) {
         Ok(report) => say(&format!(
-            "{id} ({name}) has ended with its process: {} restored, {} already as before",
-            report.restored, report.already_right
+            "{id} ({name}) has ended with its process: {} restored, {} already as before, {} gone",
+            report.restored, report.already_right, report.gone
         )),
         Err(failure) => say(&failure.to_string()),
     }

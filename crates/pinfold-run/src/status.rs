@@ -7,9 +7,11 @@ use pinfold_apply::page_tables::MachineTables;
 use pinfold_apply::{
     Counter, Journals, LostPlacement, Record, RoleStatus, Status, Target, TunableStatus,
 };
+use pinfold_claims::SharedCpus;
 use pinfold_host::files::StateDir;
 use pinfold_host::{LiveHost, SystemClock, process};
-use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid};
+use pinfold_model::{Command, CpuSet, Finding, Plan, Role, Severity, TaskId, Tid, escape};
+use pinfold_vm::hypervisors;
 
 use crate::booting::BootingMachine;
 use crate::claims::{self, Claims, USED_TWICE};
@@ -162,8 +164,8 @@ impl Found {
     /// Keeps what has this ID or belongs to the machine or group with this name or process ID.
     ///
     /// # Errors
-    /// If nothing has it.
-    pub fn retain_named(&mut self, wanted: &str) -> Result<(), Failure> {
+    /// If nothing has it: what is known about a machine with this name.
+    pub fn retain_named(&mut self, host: &LiveHost, wanted: &str) -> Result<(), Failure> {
         let is_any = !self.placements.is_empty();
         self.placements.retain(|one| one.is_named(wanted));
         self.damaged.retain(|one| one.id == wanted);
@@ -176,9 +178,44 @@ impl Found {
             && self.lost.is_empty()
             && self.booting.is_empty()
         {
-            return Err(undo::unknown_placement_failure(wanted, is_any, &self.ended));
+            return Err(self
+                .not_placed(host, wanted)?
+                .unwrap_or_else(|| undo::unknown_placement_failure(wanted, is_any, &self.ended)));
         }
         Ok(())
+    }
+
+    /// The failure for a machine without an active placement; `None` if none is known with this name,
+    /// process ID or ID of a placement.
+    fn not_placed(&self, host: &LiveHost, wanted: &str) -> Result<Option<Failure>, Failure> {
+        let last = EndedPlacement::last_named(&self.ended, wanted);
+        let mut machines = hypervisors::list_vm_processes(host)?;
+        machines.extend(hypervisors::list_hidden_machines(host)?);
+        let name = last.map_or(wanted, EndedPlacement::vm_name);
+        let running = machines.iter().find(|machine| {
+            wanted.parse() == Ok(machine.pid.0) || machine.spec.name.as_deref() == Some(name)
+        });
+        let running = match (running, last) {
+            (Some(machine), _) => Some(machine.pid),
+            (None, Some(last)) => last.living_process(host)?,
+            (None, None) => return Ok(None),
+        };
+        let machine = escape::short_name(name);
+        let state = match running {
+            Some(pid) => format!("{machine} (process {pid}) runs, and is not placed"),
+            None => format!("{machine} does not run"),
+        };
+        let ended = last.map_or_else(String::new, |last| format!("; {last}"));
+        let hint = match (last, running) {
+            (Some(last), _) => {
+                format!("`{}` shows what it changed", Command::new("journal").arg(last.id()))
+            }
+            (None, Some(pid)) => {
+                format!("`{}` places it", Command::new(format!("apply --pid {pid}")))
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Failure::new(Exit::No, state + &ended).with_hint(hint)))
     }
 }
 
@@ -268,18 +305,23 @@ fn find_used_twice(host: &LiveHost, placements: &mut [ActivePlacement], claims: 
         let owner = pinfold_claims::Owner { manager, ..owner };
         claims.add_plan(&owner, &one.plan_as_found(host));
     }
-    for one in placements {
+    let mut shared = Vec::new();
+    for one in placements.iter_mut() {
         let others = claims_of_others(host, &claims, one);
         let plan = one.plan_as_found(host);
         let owner = claims::placement(&one.vm_name, &one.id).to_string();
-        let shared = others.shared_cpus(&owner, &plan).into_iter().map(|mut shared| {
-            // The same text for each of the placements that share these CPUs.
-            shared.users.sort();
-            shared.finding()
-        });
-        let conflicts: Vec<Finding> = shared.chain(others.reserved_cpus(&plan)).collect();
         if let Some(status) = &mut one.status {
-            status.dangers.extend(conflicts);
+            status.dangers.extend(others.reserved_cpus(&plan));
+            shared.extend(others.shared_cpus(&owner, &plan));
+        }
+    }
+    // The same text for each of the placements that share some CPUs.
+    let shared = pinfold_claims::merge_shared(&shared);
+    for one in placements {
+        let owner = claims::placement(&one.vm_name, &one.id).to_string();
+        let own = shared.iter().filter(|shared| shared.users.contains(&owner));
+        if let Some(status) = &mut one.status {
+            status.dangers.extend(own.map(SharedCpus::finding));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use pinfold_apply::{
     Header, JOURNALS, Journal, JournalError, Journals, LostPlacement, Record, Summary,
@@ -242,9 +243,18 @@ pub fn is_machine(header: &Header, wanted: &str) -> bool {
 pub struct EndedPlacement {
     id: String,
     vm_name: String,
-    process: Tid,
+    process: TaskId,
     unix_s: u64,
     why: String,
+}
+
+/// `the placement 812-9912 of web ended on 2026-11-30 03:20:49 UTC: undone`.
+impl fmt::Display for EndedPlacement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, vm_name, unix_s, why, .. } = self;
+        let (name, why) = (escape::short_name(vm_name), escape::name(why));
+        write!(f, "the placement {id} of {name} ended on {}: {why}", time::date(*unix_s))
+    }
 }
 
 impl EndedPlacement {
@@ -254,11 +264,31 @@ impl EndedPlacement {
         let Header { id, vm_name, vm, .. } = &record.header;
         let (unix_s, why) = record.end()?;
         let (id, vm_name, why) = (id.clone(), vm_name.clone(), why.to_owned());
-        Some(Self { id, vm_name, process: vm.tid, unix_s, why })
+        Some(Self { id, vm_name, process: *vm, unix_s, why })
     }
 
     fn is_named(&self, wanted: &str) -> bool {
-        self.id == wanted || self.vm_name == wanted || wanted.parse() == Ok(self.process.0)
+        self.id == wanted || self.vm_name == wanted || wanted.parse() == Ok(self.process.tid.0)
+    }
+
+    /// The last of these that has this ID, or is of the machine with this name or process ID.
+    pub(crate) fn last_named<'e>(ended: &'e [Self], wanted: &str) -> Option<&'e Self> {
+        ended.iter().filter(|one| one.is_named(wanted)).max_by_key(|one| one.unix_s)
+    }
+
+    /// ID of its journal.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Name of its machine or group.
+    pub(crate) fn vm_name(&self) -> &str {
+        &self.vm_name
+    }
+
+    /// Its process, if that has not ended.
+    pub(crate) fn living_process(&self, host: &LiveHost) -> Result<Option<Tid>, Failure> {
+        Ok(process::task_alive(host, self.process)?.then_some(self.process.tid))
     }
 }
 
@@ -273,17 +303,9 @@ pub fn ended_placements(journals: &[Summary]) -> Vec<EndedPlacement> {
 /// is true if a placement is active.
 #[must_use]
 pub fn unknown_placement_failure(wanted: &str, is_any: bool, ended: &[EndedPlacement]) -> Failure {
-    let ended = ended.iter().filter(|one| one.is_named(wanted));
-    if let Some(last) = ended.max_by_key(|one| one.unix_s) {
-        let text = format!(
-            "the placement {} of {} ended on {}: {}",
-            last.id,
-            escape::short_name(&last.vm_name),
-            time::date(last.unix_s),
-            escape::name(&last.why)
-        );
+    if let Some(last) = EndedPlacement::last_named(ended, wanted) {
         let journal = Command::new("journal").arg(&last.id);
-        return Failure::new(Exit::Input, text)
+        return Failure::new(Exit::Input, last.to_string())
             .with_hint(format!("nothing is left to revert; `{journal}` shows what it changed"));
     }
     let text = format!(

@@ -18,7 +18,7 @@ use pinfold_claims::{CpuUsage, SharedCpus};
 use pinfold_host::files::StateDir;
 use pinfold_host::{Clock as _, Events, Host, LiveHost, SystemClock, proc_stat, process};
 use pinfold_model::text::count_noun;
-use pinfold_model::{CpuSet, Finding, Plan, Role, TaskId, Tid};
+use pinfold_model::{Finding, Plan, Role, TaskId, Tid};
 use pinfold_top::VnodeSample;
 use pinfold_vm::{Hypervisor, threads};
 
@@ -491,25 +491,22 @@ impl WatcherState<'_> {
             Err(failure) => return self.log_once(&failure.to_string()),
         };
         self.pool = Some(claims.usage(&pinfold_claims::Context::new(self.host).online));
+        let mut begun = BTreeMap::new();
         for (id, placement) in &mut self.placements {
             let name = placement.counts.vm.clone();
             let others = claims.without_machine(self.host, placement.process, &name).without(id);
             let found = others.shared_cpus(&name, &placement.plan);
             let known = std::mem::replace(&mut placement.conflicts, found);
-            let still = placement.conflicts.iter().map(|shared| &shared.cpus).collect::<CpuSet>();
-            let new = placement.conflicts.iter().filter(|shared| !known.contains(shared));
-            // With other users than before they are still used twice.
-            let ended = known.iter().filter(|shared| !shared.cpus.is_subset(&still));
-            let ended = ended.map(|shared| {
-                let Finding { subject, text, .. } = shared.finding();
-                resolved(&subject, &text)
-            });
-            let new = new.map(|shared| WatchEvent::Finding(shared.finding()));
-            let events: Vec<_> = new.chain(ended).collect();
-            for event in &events {
-                placement.count(event);
-                (self.on_event)(&placement.counts, placement.right_unix_s, event);
-            }
+            let conflicts = &placement.conflicts;
+            let ended: Vec<Finding> =
+                known.iter().filter_map(|shared| shared.resolved(conflicts)).collect();
+            let new = conflicts.iter().filter(|shared| !known.contains(shared));
+            begun.insert(id.clone(), new.map(SharedCpus::finding).collect::<Vec<_>>());
+            placement.report(self.on_event, ended);
+        }
+        // What began follows what ended, also of other placements.
+        for (id, placement) in &mut self.placements {
+            placement.report(self.on_event, begun.remove(id).unwrap_or_default());
         }
     }
 
@@ -654,6 +651,14 @@ impl Placement {
             PlacementAction::Watched
         };
         Ok((fate, events))
+    }
+
+    /// Reports findings as events.
+    fn report(&mut self, on_event: &OnEvent<'_>, findings: Vec<Finding>) {
+        for event in findings.into_iter().map(WatchEvent::Finding) {
+            self.count(&event);
+            on_event(&self.counts, self.right_unix_s, &event);
+        }
     }
 
     /// True if it is not as planned, and this cannot be corrected.

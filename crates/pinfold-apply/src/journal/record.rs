@@ -62,6 +62,9 @@ pub(crate) const ENDED: &str = "ended with its process";
 /// The same for a placement that changed the definition of its machine, which only an undo reverts.
 pub(crate) const UNDONE_LATER: &str = "undone after its process had ended";
 
+/// Detail of [`Outcome::Restored`] for a step whose task, group or file no longer existed.
+pub(crate) const GONE: &str = "gone";
+
 /// Namespaces of a process, as the kernel names them (`pid:[4026531836]`), by kind. Thread numbers
 /// are valid in one PID namespace, start times in one time namespace, group paths in one cgroup
 /// namespace. Kinds that the kernel lacks are missing.
@@ -91,6 +94,15 @@ pub enum Outcome {
     /// The owner of the machine has changed the value since. An undo of the placement leaves it,
     /// also if it is again the one that the step has set.
     Yielded,
+}
+
+impl Outcome {
+    /// True if what the step changed no longer existed when it was undone; `detail` is that of its
+    /// line.
+    #[must_use]
+    pub fn is_gone(self, detail: Option<&str>) -> bool {
+        self == Outcome::Restored && detail == Some(GONE)
+    }
 }
 
 /// One line of a journal after its header.
@@ -372,6 +384,13 @@ impl Record {
             | Entry::Undoing
             | Entry::End { .. } => None,
         })
+    }
+
+    /// True if what a step changed no longer existed when the step was undone.
+    #[must_use]
+    pub fn was_gone(&self, step: usize) -> bool {
+        let last = self.last_outcome_line(step);
+        last.is_some_and(|(outcome, detail)| outcome.is_gone(detail))
     }
 
     /// True if the last outcome of a step says that it was done.

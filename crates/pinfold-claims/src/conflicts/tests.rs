@@ -39,6 +39,41 @@ fn five_thousand_owners_of_a_cpu_are_in_one_warning() {
     assert_eq!(json["cpus"]["used_twice"], "1");
 }
 
+fn shared(cpus: &str, users: &[&str]) -> SharedCpus {
+    let users = users.iter().map(|user| (*user).to_owned()).collect();
+    SharedCpus { cpus: list(cpus), users, processes: vec![Tid(7)], hint: "a hint" }
+}
+
+#[test]
+fn what_is_resolved_is_past_and_names_its_users() {
+    fn check(left: &[SharedCpus], expected: Option<&str>) {
+        let found = shared("0-1", &["m1", "m2", "m3"]).resolved(left);
+        assert_eq!(found.map(|finding| finding.text).as_deref(), expected, "{left:?}");
+    }
+
+    let all = "resolved: the CPUs 0-1 are no longer used by m1, by m2 and by m3 together";
+    check(&[], Some(all));
+    check(&[shared("0-1", &["m1", "m3"])], Some(all));
+    let one = all.replace("the CPUs 0-1 are", "CPU 1 is");
+    check(&[shared("0", &["m1", "m2", "m3"]), shared("1", &["m1", "m2"])], Some(&one));
+    check(&[shared("0-3", &["m1", "m2", "m3", "m4"])], None);
+}
+
+/// A machine with a CPU of its own, on which three others run too, which do not disturb each other.
+#[test]
+fn the_reports_of_all_users_of_a_cpu_are_merged() {
+    let reports = [
+        shared("0", &["a", "b", "c", "d"]),
+        shared("0", &["b", "a"]),
+        shared("0", &["c", "a"]),
+        shared("0", &["d", "a"]),
+        shared("2-3", &["b", "e"]),
+    ];
+    let merged = merge_shared(&reports);
+    assert_eq!(merged, [shared("0", &["a", "b", "c", "d"]), shared("2-3", &["b", "e"])]);
+    assert!(merge_shared(&[]).is_empty());
+}
+
 /// Numbers that are the same in each run.
 struct Numbers(u64);
 

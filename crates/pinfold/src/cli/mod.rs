@@ -28,9 +28,10 @@ use self::sockets::{ManySockets, OneSocket};
 const AFTER_HELP: &str = "\
 Exit codes:
   0  success
-  1  the answer is no: doctor: pinfold tune cannot run here; status: drift;
-     plan --check: warnings or problems; study: failed trials; exits: no exits,
-     or a wrong count; emulate: no platform is up
+  1  the answer is no: doctor: pinfold tune cannot run here; status: drift, or
+     the named machine is not placed; plan --check: warnings or problems;
+     study: failed trials; exits: no exits, or a wrong count; emulate: no
+     platform is up
   2  the command line or an input file is invalid
   3  this host cannot do it, or does not permit it; undo: a live process
      prevents it

@@ -170,6 +170,9 @@ fn format_record(id: &str, record: &Record, standing: JournalState) -> String {
                 output::name(&step.reason),
                 output::name(&before(&step.undo))
             ),
+            Entry::Outcome { index, outcome, detail } if outcome.is_gone(detail.as_deref()) => {
+                write!(text, "\n{index:>4}  {WAS_GONE}")
+            }
             Entry::Outcome { index, outcome, detail } => {
                 let detail = detail.as_ref().map_or_else(String::new, |why| format!(": {why}"));
                 write!(text, "\n{index:>4}  {}{}", word(*outcome), output::name(&detail))
@@ -198,6 +201,9 @@ fn format_record(id: &str, record: &Record, standing: JournalState) -> String {
     }
     text
 }
+
+/// The outcome of the undo of a step whose task, group or file no longer existed.
+const WAS_GONE: &str = "gone, so nothing was restored";
 
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
@@ -267,7 +273,11 @@ fn in_json(id: &str, record: &Record, standing: JournalState, depth: Depth) -> V
                     "change": step.change.to_string(),
                     "reason": step.reason,
                     "before": before(&step.undo),
-                    "outcome": record.last_outcome(index).map(word),
+                    "outcome": if record.was_gone(index) {
+                        Some(WAS_GONE)
+                    } else {
+                        record.last_outcome(index).map(word)
+                    },
                 })
             })
             .collect();

@@ -24,7 +24,7 @@ pub fn status(arguments: &StatusArgs, state: Option<&str>) -> Result<(), Failure
     let mut found = find(&host, &host::state_path(state)?)?;
     let left = match &arguments.id {
         Some(wanted) => {
-            found.retain_named(wanted)?;
+            found.retain_named(&host, wanted)?;
             Vec::new()
         }
         None => leftovers::find(&host, host::existing_state(state)?.as_ref())?,

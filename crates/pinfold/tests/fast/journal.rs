@@ -278,7 +278,7 @@ fn placements_are_undone_and_shown_by_the_name_of_their_machine() {
         "{listed}"
     );
     assert_parts(&said, &[" journal ID` shows the steps of one of them"]);
-    assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(2));
+    assert_eq!(journals.pinfold(&["status", "desktop"]).status.code(), Some(1));
     assert!(journals.pinfold(&["undo", "8"]).status.success(), "by its process ID");
     assert!(journals.pinfold(&["undo", "twin"]).status.success(), "one machine has the name now");
     assert_parts(&journals.pinfold(&["undo", "twin"]).stderr_text(), &["of twin ended on "]);
@@ -342,7 +342,12 @@ fn a_placement_ends_with_its_machine() {
     journals.put("3-3", &format!("{}\n{step}\n{done}\n", supervised.replace("7-9", "3-3")));
     let status = journals.pinfold(&["status"]);
     let said = status.stderr_text();
-    assert!(said.contains("4999998-9 (NAME) has ended with its process"), "{said}");
+    let counts = "has ended with its process: 0 restored, 0 already as before, 1 gone";
+    assert!(said.contains(&format!("4999998-9 (NAME) {counts}")), "{said}");
+    let shown = journals.run(&["4999998-9"]).stdout_text();
+    assert!(shown.contains("0  gone, so nothing was restored"), "{shown}");
+    let json = journals.run(&["4999998-9", "--json"]).stdout_text();
+    assert!(json.contains(r#""outcome":"gone, so nothing was restored""#), "{json}");
     assert!(journals.text("4999998-9").contains(r#""why":"ended with its process""#), "{said}");
     assert!(!journals.text("3-3").contains(r#"{"end""#), "{said}");
     let left = journals.pinfold(&["undo", "--left"]).stderr_text();
@@ -426,9 +431,12 @@ fn a_placement_that_ended_is_named_with_when_and_why() {
     let ended =
         "the placement 7-9 of NAME ended on 2026-02-02 02:41:40 UTC: ended with its process";
     for wanted in ["NAME", "7-9", "7"] {
-        for command in ["status", "undo", "watch"] {
-            let said = journals.pinfold(&[command, wanted]).expect_code(2);
+        for (command, code) in [("status", 1), ("undo", 2), ("watch", 2)] {
+            let said = journals.pinfold(&[command, wanted]).expect_code(code);
             assert!(said.contains(ended), "{command} {wanted}: {said}");
+            let is_status = command == "status";
+            assert_eq!(said.contains("NAME does not run; "), is_status, "{wanted}: {said}");
+            assert_eq!(!said.contains("nothing is left to revert"), is_status, "{wanted}: {said}");
             assert!(said.contains("`pinfold --state-dir"), "{command} {wanted}: {said}");
         }
     }

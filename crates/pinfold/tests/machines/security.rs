@@ -152,6 +152,9 @@ fn without_privileges_the_machines_of_root_are_listed_as_such() {
     assert_eq!(applied.status.code(), Some(3), "{}", applied.stderr_text());
     let owner = format!("{name} (process {}) belongs to another user", qemu.pid());
     assert_parts(&applied.stderr_text(), &[&owner, "run it as root (`sudo "]);
+    let status = pinfold(&user, &state, &["status", &name]).expect_code(1);
+    let runs = format!("{name} (process {}) runs, and is not placed", qemu.pid());
+    assert_parts(&status, &[&runs]);
 }
 
 /// A user who makes directories with the name of another one's keeps no one from placing a machine.
