@@ -40,6 +40,8 @@ pub struct DomainRequest {
     pub origin: String,
     /// True if a row forbids to place it.
     pub is_excluded: bool,
+    /// True if the file has a fault, so that its rows are not known.
+    pub is_file_ignored: bool,
 }
 
 /// The content of the file; `None` without one.
@@ -98,7 +100,7 @@ pub fn domain_request(
     path: &str,
     file: Result<Option<Domains>, Failure>,
 ) -> DomainRequest {
-    let mut asked = DomainRequest::default();
+    let mut asked = DomainRequest { is_file_ignored: file.is_err(), ..Default::default() };
     let (mut own_origin, mut origins) = (None, Vec::new());
     let own = match machine.xml.map_or(Ok(None), metadata) {
         Ok(None) => None,

@@ -235,11 +235,14 @@ fn choose(event: &HookEvent, domain: &HookDomain, xml: &str) -> Result<Option<Ch
         return Ok(Some(Choice::Saved(path, Box::new(plan))));
     }
     let named = KnownMachine { name: &domain.name, uuid: &domain.uuid, xml: Some(xml) };
-    let DomainRequest { settings, findings, origin, is_excluded } =
+    let DomainRequest { settings, findings, origin, is_excluded, is_file_ignored } =
         domains::domain_request(named, &event.domains, domains::read(&event.domains));
     findings.iter().for_each(|finding| report_finding(event, finding));
     if is_excluded {
         record(event, &format!("was not placed: {}", domains::exclusion(&origin)));
+    } else if settings.is_none() && is_file_ignored {
+        let file = escape::name(&event.domains);
+        report(event, &format!("was not placed: {file} is ignored, and it has no metadata"));
     }
     Ok(settings.map(|settings| Choice::Settings(Box::new(settings), origin)))
 }
@@ -367,7 +370,16 @@ impl Placing<'_> {
 fn end_domain(event: &HookEvent, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live_in_hook(Caller::EndHook)?;
     let clock = SystemClock;
-    let state = host::state(state)?;
+    let state = match host::state(state) {
+        Ok(state) => state,
+        Err(failure) => {
+            // It may never have been placed.
+            let what = "has ended; whether it had a placement to revert is not known";
+            say(&format!("{} {what}: {failure}", subject(event)));
+            record(event, &format!("{what}: {}", failure.message));
+            return Ok(());
+        }
+    };
     let journals = host::journals(&state, &clock)?;
     for summary in journals.list()? {
         let Ok(Some(record)) = &summary.record else { continue };

@@ -184,6 +184,14 @@ fn what_is_not_understood_is_reported_with_its_line_and_the_domain_is_placed_by_
         said.contains("can be written by others") && said.contains("the file is ignored"),
         "{said}"
     );
+    let file = domain.machine.path("domains.toml");
+    let unplaced = format!("was not placed: {file} is ignored, and it has no metadata");
+    assert!(said.contains(&unplaced), "{said}");
+    // Without a usable state directory, nothing is known about a placement.
+    run("chmod", ["0777", &domain.machine.path("state")]).expect_success();
+    let said = Domain::expect_harmless(&domain.hook("release", "end", ""));
+    run("chmod", ["0700", &domain.machine.path("state")]).expect_success();
+    assert!(said.contains("whether it had a placement to revert is not known: "), "{said}");
     // What is no domain at all.
     let state = domain.machine.path("state");
     let hook = [PINFOLD, "--state-dir", &state, "libvirt-hook", "x", "started", "begin", "-"];
