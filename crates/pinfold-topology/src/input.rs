@@ -134,8 +134,10 @@ fn user_file(host: &dyn Host, path: &str) -> Result<Vec<u8>, HostError> {
     if host.is_live() { files::read(path) } else { host.read(path) }
 }
 
+/// True for a path, and for a word, because each level of a description has a colon.
 fn looks_like_a_file(text: &str) -> bool {
-    text.contains('/') || text.to_ascii_lowercase().ends_with(".xml")
+    let is_word = !text.is_empty() && !text.contains(|it: char| it == ':' || it.is_whitespace());
+    is_word || text.contains('/') || text.to_ascii_lowercase().ends_with(".xml")
 }
 
 fn from_file(path: &str, content: &str) -> Result<Topology, TopologyError> {

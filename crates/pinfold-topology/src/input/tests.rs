@@ -57,7 +57,9 @@ fn what_a_text_can_be() {
     check(&files, "/none", "/none: file not found");
     check(&files, "none.xml", "none.xml: file not found");
     check(&files, "core:2 pu:2", "4 PUs");
-    check(&files, "nonsense", "\"nonsense\" is not a synthetic description: ");
+    check(&files, "nonsense", "nonsense: file not found");
+    check(&files, "host.capture", "host.capture: file not found");
+    check(&files, "core:2 nonsense", "\"core:2 nonsense\" is not a synthetic description: ");
     check(&files, "core:1000000 pu:1", "exceed the limit of any kernel");
     check(&files, "pu:2(indexes=0,0)", "do not name 2 different PUs");
     check(&files, "", "it is empty");
