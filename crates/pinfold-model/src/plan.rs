@@ -273,7 +273,7 @@ pub struct NotSingleVnode {
 
 impl fmt::Display for NotSingleVnode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the plan places {} vnodes, one is needed here", self.names.len())?;
+        write!(f, "the plan places {} machines, one is needed here", self.names.len())?;
         let shown: Vec<&str> = self.names.iter().take(5).map(String::as_str).collect();
         let more = if self.names.len() > shown.len() { ", …" } else { "" };
         if shown.is_empty() { Ok(()) } else { write!(f, ": {}{more}", shown.join(", ")) }

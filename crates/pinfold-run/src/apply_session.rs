@@ -389,10 +389,7 @@ fn require_fit<H: HostMut>(host: &H, plan: &Plan) -> Result<(), Failure> {
                 .with_hint("run it as root; `journalctl -k` shows the kernel's messages"))
         }
         HostMatch::Other(differences) => Err(plans::another_host("the plan", &differences)
-            .with_hint(format!(
-                "create it again on this host: {}",
-                command::plan_command(plan, None)
-            ))),
+            .with_hint(format!("create it again on this host: {}", command::plan_command(plan)))),
     }
 }
 

@@ -199,9 +199,14 @@ pub fn plan_for_host(
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
-    let plan = read_part(path, vnode)?;
-    let plan = if vnode.is_some() { plan } else { plan.part_for(names) };
-    fitting(path, plan, topology, vcpus)
+    let whole = read_plan(path)?;
+    let plan = match vnode {
+        Some(name) => whole.extract_vnode(plans::find_vnode(&whole, name)?),
+        None => whole.part_for(names),
+    };
+    let plan = fitting_host(path, plan, topology)?;
+    vcpus.require_in(path, &plan, &whole)?;
+    Ok(plan)
 }
 
 /// A plan that was read from a file, if it fits this host and the vCPUs of a machine.
@@ -211,6 +216,13 @@ pub fn fitting(
     topology: &Topology,
     vcpus: &Vcpus,
 ) -> Result<Plan, Failure> {
+    let plan = fitting_host(path, plan, topology)?;
+    vcpus.require_in(path, &plan, &plan)?;
+    Ok(plan)
+}
+
+/// A plan that was read from a file, if it fits this host.
+fn fitting_host(path: &str, plan: Plan, topology: &Topology) -> Result<Plan, Failure> {
     let wrong = pinfold_plan::validate(&plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
     if let Some(finding) = problem {
@@ -233,12 +245,11 @@ pub fn fitting(
                     .with_hint(format!("{hint}, and apply it again")),
                 None => failure.with_hint(format!(
                     "create it again on this host: `{}`",
-                    command::plan_command(&plan, None)
+                    command::plan_command(&plan)
                 )),
             },
         );
     }
-    vcpus.require_in(path, &plan)?;
     Ok(plan)
 }
 

@@ -58,8 +58,8 @@ impl Vcpus {
     }
 
     /// Rejects a plan from a file that is for fewer vCPUs, for more than the maximum, or for other
-    /// numbers.
-    pub fn require_in(&self, path: &str, plan: &Plan) -> Result<(), Failure> {
+    /// numbers. `whole` is the plan in the file, which may have more machines.
+    pub fn require_in(&self, path: &str, plan: &Plan, whole: &Plan) -> Result<(), Failure> {
         let vnode = plans::single(plan)?;
         let is_for = |kind: &str, other: &str, advice: &str| {
             let text = format!("{path} is a plan for a {kind}, but this is a {other}");
@@ -82,7 +82,7 @@ impl Vcpus {
             let text = format!("{path} places {planned}, but the virtual machine has {count}");
             return Err(Failure::new(Exit::Input, text).with_hint(format!(
                 "create it again: `{}`",
-                command::plan_command(plan, Some(count))
+                command::plan_command_with_vcpus(whole, &vnode.name, count)
             )));
         }
         if self.are_in(plan) {
@@ -92,7 +92,7 @@ impl Vcpus {
         let text = format!("{path} does not place some of the vCPUs {}", self.list());
         Err(Failure::new(Exit::Input, text).with_hint(format!(
             "create it again: `{}`; or apply without --plan",
-            command::plan_command(plan, Some(count))
+            command::plan_command_with_vcpus(whole, &vnode.name, count)
         )))
     }
 
@@ -123,5 +123,27 @@ impl Vcpus {
     fn list(&self) -> String {
         let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
         ids.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_model::{Request, VcpuCount, VmRequest, VnodeRequest};
+
+    use super::Vcpus;
+
+    #[test]
+    fn the_hint_for_another_number_of_vcpus_keeps_the_other_machines() {
+        let host = pinfold_host::SnapshotHost::new();
+        let topology = pinfold_topology::read_input(&host, "core:8 pu:1").unwrap();
+        let vnodes = ["a", "b"]
+            .map(|name| VnodeRequest::vm(name, VmRequest::from_vcpus(VcpuCount::Exactly(2))));
+        let request = Request::from_vnodes(vnodes.to_vec());
+        let whole = pinfold_plan::plan("balanced", &topology, &request).unwrap();
+        let part = whole.part_for(&["b"]);
+        let failure = Vcpus::from_range(3..=3).require_in("F", &part, &whole).unwrap_err();
+        let hint = "create it again: `pinfold plan --strategy balanced --vm name=a,vcpus=2 --vm \
+                    name=b,vcpus=3 --json`";
+        assert_eq!(failure.hint.as_deref(), Some(hint));
     }
 }

@@ -153,8 +153,21 @@ fn hint(error: &clap::Error) -> Option<String> {
         return Some(format!("{word} is negative; write a number of at least 1"));
     }
     let typed: Vec<String> = std::env::args().collect();
+    if let Some(hint) = joint_plan_hint(&typed).filter(|_| !word.starts_with('-')) {
+        return Some(hint);
+    }
     (typed.iter().any(|one| one == "run") && !word.starts_with('-'))
         .then(|| format!("write -- before the command: `pinfold run -- {}`", quote(&word)))
+}
+
+/// What to write instead of `apply A B --plan FILE`.
+fn joint_plan_hint(typed: &[String]) -> Option<String> {
+    let is_apply = typed.iter().any(|one| one == "apply");
+    let mut after = typed.iter().skip_while(|one| *one != "--plan").skip(1);
+    let joined = typed.iter().find_map(|one| one.strip_prefix("--plan="));
+    let plan = after.next().map(String::as_str).or(joined).filter(|_| is_apply)?;
+    let plan = quote(plan);
+    Some(format!("`pinfold apply --plan {plan}` applies the plan to all machines that it names"))
 }
 
 /// The command line as it was typed, with the environment variables of this program before it,

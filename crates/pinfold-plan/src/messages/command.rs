@@ -121,15 +121,24 @@ pub fn with_strategy(command: &str, strategy: Option<&str>) -> String {
 }
 
 /// The command that plans the vnodes of a plan again on this machine, as far as the plan contains
-/// the request; with `vcpus` instead of its number of vCPUs, if given.
-pub fn plan_command(plan: &Plan, vcpus: Option<u32>) -> String {
-    let vnodes: Vec<VnodeRequest> =
-        plan.vnodes.iter().map(|vnode| vnode_request(vnode, vcpus)).collect();
+/// the request.
+pub fn plan_command(plan: &Plan) -> String {
+    command_for(plan, &requests_of_plan(plan))
+}
+
+/// The same with this number of vCPUs for one of the machines.
+pub fn plan_command_with_vcpus(plan: &Plan, machine: &str, vcpus: u32) -> String {
+    let vnodes = plan.vnodes.iter();
+    let vnodes = vnodes.map(|it| vnode_request(it, (it.name == machine).then_some(vcpus)));
+    command_for(plan, &vnodes.collect::<Vec<_>>())
+}
+
+fn command_for(plan: &Plan, vnodes: &[VnodeRequest]) -> String {
     let isolate = match plan.isolation {
         IsolationScope::None => String::new(),
         scope @ (IsolationScope::Own | IsolationScope::Host) => format!(" --isolate {scope}"),
     };
-    format!("{}{isolate} --json", of_vnodes(&plan.strategy, &vnodes))
+    format!("{}{isolate} --json", of_vnodes(&plan.strategy, vnodes))
 }
 
 /// The command that plans the same with isolation under this strategy, in an output format.

@@ -86,7 +86,7 @@ impl HostPlace {
         if let HostMatch::Other(differences) = pinfold_plan::fit(plan, &bench.topology) {
             return Err(plans::another_host(file, &differences).with_hint(format!(
                 "create it again on this host: `{}`",
-                command::plan_command(plan, None)
+                command::plan_command(plan)
             )));
         }
         let names: Vec<&str> = plan.vnodes.iter().map(|one| one.name.as_str()).collect();

@@ -117,7 +117,7 @@ fn fix(arguments: &PlanArgs, files: &[String], topology: &Topology) -> Result<()
         let isolation = if isolated { IsolationScope::None } else { conditions.isolation };
         let others = Request { isolation, ..conditions };
         let command = command::add_topology_option(
-            &command::add_request_options(&command::plan_command(&plan, None), &others),
+            &command::add_request_options(&command::plan_command(&plan), &others),
             topology,
         );
         return Err(failure.with_hint(format!(

@@ -250,6 +250,8 @@ fn words_for_other_commands_lead_to_them() {
     check("cyclictest -a 1", "`pinfold measure wakeup`");
     check("plan --node 1", "`--avoid CPUS`");
     check("run qemu-system-x86_64 -m 64", "`pinfold run -- qemu-system-x86_64`");
+    check("apply alpha beta --plan f.json", "`pinfold apply --plan f.json` applies the plan to");
+    check("apply alpha beta --plan=f.json", "`pinfold apply --plan f.json` applies the plan to");
     check("run ./bench", "`pinfold run -- ./bench`");
     check("plan --vcpus -4", "-4 is negative");
     check("advise --vcpus 0", "at least 1 vCPU, for example: --vcpus 4");
