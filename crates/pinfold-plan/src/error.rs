@@ -455,7 +455,7 @@ fn fewer_units(most: &str, asked: u32, nearest: Option<&str>) -> String {
 fn fewer_vnodes(fit: u32, nearest: Option<&str>) -> String {
     let fewer = format!("{fit} of them {}", select_verb(fit as usize, "fits", "fit"));
     match nearest {
-        Some(nearest) => format!("{fewer}; {nearest} places all"),
+        Some(nearest) => format!("{fewer}; the strategy `{nearest}` places all"),
         None => fewer,
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn is_of_pins(finding: &Finding) -> bool {
         FAR_MEMORY,
     ];
     subjects.contains(&finding.subject.as_str())
-        || [ON_VCPUS, ON_OTHERS].iter().any(|what| finding.text.contains(what))
+        || [ON_VCPUS, ON_VCPUS_OF_SEVERAL, ON_OTHERS].iter().any(|what| finding.text.contains(what))
 }
 
 /// True for what makes a plan worse: a warning, or one of those costs that are a note where no
@@ -101,6 +101,9 @@ pub(crate) fn is_warning(finding: &Finding) -> bool {
 
 /// What the finding of [`helpers_on_vcpus`] says.
 const ON_VCPUS: &str = " run on CPUs of its vCPUs";
+
+/// The same for several machines.
+const ON_VCPUS_OF_SEVERAL: &str = " run on CPUs of their vCPUs";
 
 /// The same for the vCPUs of other machines.
 const ON_OTHERS: &str = " run on CPUs of another machine's vCPUs";
@@ -267,9 +270,10 @@ fn shared_cores(
     let needed = spreads.iter().map(|(_, spread)| spread.pus.len().div_ceil(width)).sum::<usize>();
     let severity = severity(needed < available.cores.len());
     let text = format!(
-        "{} {} vCPUs of several machines: each is slower while the others are busy ({})",
+        "{} {} vCPUs of several machines: each is slower while the others are busy ({} {})",
         count_noun(shared.len(), "core"),
         if shared.len() == 1 { "has" } else { "have" },
+        if shared.len() == 1 { "core" } else { "cores" },
         list_first_few(shared.iter().map(ToString::to_string))
     );
     (!shared.is_empty()).then(|| Finding { severity, ..Finding::note("shared cores", text) })
@@ -317,6 +321,7 @@ fn helpers_on_vcpus(
             }
         }
         let (roles, _) = sharing.first()?;
+        let what = if what == ON_VCPUS && sharing.len() > 1 { ON_VCPUS_OF_SEVERAL } else { what };
         let names = list_first_few(sharing.iter().map(|(_, name)| (*name).clone()));
         Some(format!("{roles} of {names}{what}: a vCPU waits while they work"))
     });

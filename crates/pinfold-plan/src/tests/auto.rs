@@ -278,7 +278,9 @@ fn as_many_machines_as_fit() {
     assert!(fill("balanced", &topology, &like_web(40, IsolationScope::None)).is_err());
     // Too many of the same are refused with the number that fits.
     let error = plan("balanced", &topology, &isolated(&[8; 4])).unwrap_err();
-    assert!(error.hint().unwrap().starts_with("3 of them fit"), "{:?}", error.hint());
+    let hint = error.hint().unwrap();
+    assert!(hint.starts_with("3 of them fit; the strategy `"), "{hint}");
+    assert!(hint.ends_with("` places all"), "{hint}");
     let error = plan("low-latency", &topology, &isolated(&[7, 8, 8])).unwrap_err();
     assert!(!error.hint().unwrap().contains("of them"), "{:?}", error.hint());
 }

@@ -235,7 +235,7 @@ fn an_emulator_is_never_on_the_vcpus_of_another_machine_alone() {
         let layout = check(dual_x5540(), strategy, &two_machines(8), full);
         let found = layout.findings.iter().find(|found| found.subject == "emulator").unwrap();
         assert_eq!(found.severity, pinfold_model::Severity::Note, "{found}");
-        assert!(found.text.contains("of a, b run on CPUs of its vCPUs"), "{found}");
+        assert!(found.text.contains("of a, b run on CPUs of their vCPUs"), "{found}");
         for (_, thread) in layout.threads().filter(|(_, it)| it.role == Role::Emulator) {
             assert!(
                 thread.reason.contains("because every other CPU has a vCPU"),
