@@ -57,6 +57,16 @@ pub(crate) struct PlanBuilder<'a> {
     findings: Vec<Finding>,
     later: Vec<DeferredFinding<'a>>,
     by_hand: ManualPins,
+    unbalanced: Vec<UnbalancedThread>,
+}
+
+/// A helper role that leaves its isolated CPUs for CPUs that the kernel balances.
+struct UnbalancedThread {
+    /// The index of its vnode in the request.
+    place: usize,
+    role: Role,
+    /// The isolated CPUs that it leaves.
+    isolated: CpuSet,
 }
 
 /// A finding that is computed from the plan after the pins by hand.
@@ -113,6 +123,7 @@ impl<'a> PlanBuilder<'a> {
             findings: Vec::new(),
             later: Vec::new(),
             by_hand: ManualPins::default(),
+            unbalanced: Vec::new(),
         };
         if !available.already_unavailable.is_empty() {
             builder.finding(Finding::note(
@@ -312,7 +323,12 @@ impl<'a> PlanBuilder<'a> {
             Work::Processes { speed, .. } => (VnodeKind::ProcessGroup, *speed),
         };
         let mut threads = vnode_builder.into_threads();
-        threads.iter_mut().for_each(|thread| self.adjust_for_isolation(thread));
+        for thread in &mut threads {
+            if let Some(isolated) = self.adjust_for_isolation(thread) {
+                let role = thread.role.clone();
+                self.unbalanced.push(UnbalancedThread { place, role, isolated });
+            }
+        }
         pins::helpers(&asked.pins, &mut threads, &mut self.by_hand);
         // A strategy binds the memory to its node, but pins by hand may be elsewhere.
         let node = node.filter(|node| locality::all_on(self.available, &threads, *node));
@@ -327,7 +343,8 @@ impl<'a> PlanBuilder<'a> {
 
     /// Adds the reason for a vCPU on an isolated CPU. Moves helper roles off several isolated CPUs:
     /// each role has several threads, and the kernel does not balance threads over isolated CPUs.
-    fn adjust_for_isolation(&self, thread: &mut ThreadPlan) {
+    /// Returns these CPUs if the role keeps none of its CPUs; [`Self::vnodes`] chooses others.
+    fn adjust_for_isolation(&self, thread: &mut ThreadPlan) -> Option<CpuSet> {
         match thread.role.kind().class {
             RoleClass::Vcpu if !thread.pus.is_disjoint(&self.by_hand.vcpus) => {}
             RoleClass::Vcpu => {
@@ -338,23 +355,37 @@ impl<'a> PlanBuilder<'a> {
             RoleClass::Main | RoleClass::Device | RoleClass::Pool => {
                 let isolated = thread.pus.intersection(&self.available.topology.isolated);
                 if isolated.len() < 2 {
-                    return;
+                    return None;
                 }
-                let balanced = match thread.pus.difference(&isolated) {
-                    rest if !rest.is_empty() => rest,
-                    _ if self.available.floating().is_disjoint(&isolated) => {
-                        self.available.floating()
-                    }
-                    _ => self.available.hostable.clone(),
-                };
-                thread.reason.push_str(&format!(
-                    "; restricted to {}: the kernel does not balance threads over isolated CPUs \
-                     ({isolated})",
-                    pus_text(&balanced)
-                ));
-                thread.pus = balanced;
+                let rest = thread.pus.difference(&isolated);
+                if rest.is_empty() {
+                    return Some(isolated);
+                }
+                restrict(thread, rest, &isolated);
             }
             RoleClass::Task => {}
+        }
+        None
+    }
+
+    /// Places the helper roles that keep none of their isolated CPUs: on CPUs without a vCPU, outside
+    /// the exclusive ones if possible, else on all that the kernel balances.
+    fn balance(&mut self, exclusive: &CpuSet) {
+        let floating = self.available.floating();
+        let threads = self.vnodes.iter().flatten().flat_map(|vnode| &vnode.threads);
+        let carried = threads.filter(|thread| thread.role.runs_work());
+        let carried = carried.map(|thread| &thread.pus).collect::<CpuSet>();
+        for UnbalancedThread { place, role, isolated } in std::mem::take(&mut self.unbalanced) {
+            let all =
+                if floating.is_disjoint(&isolated) { &floating } else { &self.available.hostable };
+            let without_vcpu = all.difference(&carried);
+            let outside = [without_vcpu.difference(exclusive), without_vcpu];
+            let pus = outside.into_iter().find(|pus| !pus.is_empty());
+            let vnode = self.vnodes.get_mut(place).and_then(Option::as_mut);
+            let mut threads = vnode.into_iter().flat_map(|vnode| &mut vnode.threads);
+            if let Some(thread) = threads.find(|one| one.role == role && !one.is_manual()) {
+                restrict(thread, pus.unwrap_or_else(|| all.clone()), &isolated);
+            }
         }
     }
 
@@ -388,7 +419,7 @@ impl<'a> PlanBuilder<'a> {
             self.strategy,
             request_check::placed_noun(self.request)
         );
-        let vnodes = self.vnodes();
+        let vnodes = self.vnodes(&CpuSet::new());
         self.name_pins();
         self.finish(vnodes, Reserve { exclusive: CpuSet::new(), reason })
     }
@@ -399,7 +430,7 @@ impl<'a> PlanBuilder<'a> {
     /// # Errors
     /// [`PlanError::Memory`] if a vnode's memory is not on the nodes of its CPUs.
     pub fn finish_isolated(mut self, reserve: Reserve) -> Result<Plan, PlanError> {
-        let vnodes = self.vnodes();
+        let vnodes = self.vnodes(&reserve.exclusive);
         let isolates = self.request.isolation != IsolationScope::None;
         let reserve = if self.by_hand.names.is_empty() {
             reserve
@@ -451,7 +482,9 @@ impl<'a> PlanBuilder<'a> {
         self.finding(Finding::note("pins", text));
     }
 
-    fn vnodes(&mut self) -> Vec<VnodePlan> {
+    /// The placed vnodes, around the CPUs that the strategy reserves.
+    fn vnodes(&mut self, exclusive: &CpuSet) -> Vec<VnodePlan> {
+        self.balance(exclusive);
         std::mem::take(&mut self.vnodes).into_iter().flatten().collect()
     }
 
@@ -491,6 +524,15 @@ impl<'a> PlanBuilder<'a> {
             findings: self.findings,
         })
     }
+}
+
+/// Restricts a helper role to CPUs that the kernel balances.
+fn restrict(thread: &mut ThreadPlan, balanced: CpuSet, isolated: &CpuSet) {
+    thread.reason.push_str(&format!(
+        "; restricted to {}: the kernel does not balance threads over isolated CPUs ({isolated})",
+        pus_text(&balanced)
+    ));
+    thread.pus = balanced;
 }
 
 /// The finding about CPUs that the strategy would isolate if the request allowed it.
