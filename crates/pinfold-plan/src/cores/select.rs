@@ -53,6 +53,8 @@ pub(crate) struct Pool<'g> {
     cores: &'g [AvailableCore],
     count: Count,
     tiers: Vec<Tier>,
+    /// The CPUs to which vCPUs of any vnode are pinned by hand.
+    reserved: CpuSet,
 }
 
 /// Cores that are alike: of one part and width, isolated or not, whole or partial, with helpers or
@@ -152,12 +154,37 @@ impl<'g> Pool<'g> {
                 tiers.extend(filled.map(|places| Tier::new(cores, part, width, places, host)));
             }
         }
-        Self { cores, count, tiers }
+        Self { cores, count, tiers, reserved: CpuSet::new() }
+    }
+
+    /// The same pool without the cores of CPUs to which vCPUs are pinned by hand: only
+    /// [`Self::take_around`] takes them, for the vnodes of these vCPUs.
+    pub fn reserve(mut self, by_hand: &CpuSet) -> Self {
+        for place in self.places_of(by_hand) {
+            self.claim(place);
+        }
+        self.reserved = by_hand.clone();
+        self
+    }
+
+    /// The indexes of the cores of some CPUs.
+    fn places_of(&self, pus: &CpuSet) -> Vec<usize> {
+        let places = self.cores.iter().enumerate();
+        let with = places.filter(|(_, core)| core.pus.iter().any(|pu| pus.contains(*pu)));
+        with.map(|(place, _)| place).collect()
     }
 
     /// Number of vCPUs that the free cores can carry.
     pub fn remaining(&self) -> usize {
         self.tiers.iter().map(|tier| tier.left * tier.width).sum()
+    }
+
+    /// The same for a vnode with these pins, which alone may take the cores that they reserve.
+    pub fn remaining_for(&self, pin_requests: &[Option<&CpuSet>]) -> usize {
+        let own = pin_requests.iter().flatten().copied().collect::<CpuSet>();
+        let own = self.places_of(&own.intersection(&self.reserved)).into_iter();
+        let own = own.filter_map(|place| self.cores.get(place)).map(|core| self.count.of(core));
+        self.remaining() + own.sum::<usize>()
     }
 
     /// Number of vCPUs on the cores that `auto` uses, and per core: cores of the preferred part
@@ -188,12 +215,7 @@ impl<'g> Pool<'g> {
         nodes: &[NodeId],
     ) -> Option<Selection<'g>> {
         let by_hand = pin_requests.iter().flatten().copied().collect::<CpuSet>();
-        let places = self
-            .cores
-            .iter()
-            .enumerate()
-            .filter(|(_, core)| core.pus.iter().any(|pu| by_hand.contains(*pu)));
-        let own: Vec<usize> = places.map(|(place, _)| place).collect();
+        let own = self.places_of(&by_hand);
         own.iter().for_each(|place| self.claim(*place));
         let named: Vec<&'g AvailableCore> =
             own.iter().filter_map(|place| self.cores.get(*place)).collect();
@@ -201,7 +223,7 @@ impl<'g> Pool<'g> {
             Count::Cores => Vec::new(),
             Count::Threads => named.iter().flat_map(|core| core.pus.iter().copied()).collect(),
         };
-        siblings.retain(|pu| !by_hand.contains(*pu));
+        siblings.retain(|pu| !by_hand.contains(*pu) && !self.reserved.contains(*pu));
         let others = pin_requests.iter().filter(|pin_request| pin_request.is_none()).count();
         let more = others.saturating_sub(siblings.len());
         if self.remaining() < more {

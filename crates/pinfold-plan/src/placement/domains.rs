@@ -18,7 +18,7 @@ use crate::cores::available_core::AvailableCore;
 use crate::cores::capacity::MemoryLeft;
 use crate::cores::emulator_cpus::{self, EmulatorCpusRule};
 use crate::cores::host_share::HostShare;
-use crate::cores::request_check::{nodes_of, noun, pinned_of, placed_noun};
+use crate::cores::request_check::{nodes_of, noun, pinned_cpus, pinned_of, placed_noun};
 use crate::cores::select::{Count, Pool};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -122,23 +122,29 @@ impl Domain {
             |of| matches!(&builder.vnode(of.0).work, Work::Vm(vm) if vm.smt == SmtRequest::Shown),
         ) && by_core.1
             && (by_core.0 == by_thread.0 || by_thread.0.is_none());
-        let mut pool = pool(if alone { Count::Cores } else { Count::Threads });
-        self.vnodes
-            .iter()
-            .map(|(place, vcpus)| {
-                let pin_requests = pins::pin_requests(builder.vnode(*place), *vcpus);
-                let taken = if pin_requests.iter().any(Option::is_some) {
-                    pool.take_around(&pin_requests, &[])
-                } else {
-                    pool.take(*vcpus, &[])
-                };
-                Some(taken?.pins)
-            })
-            .collect::<Option<_>>()
-            .unwrap_or_else(|| {
-                let mut pus = self.cores.iter().flat_map(|core| &core.pus).copied();
-                self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
-            })
+        let count = if alone { Count::Cores } else { Count::Threads };
+        let by_hand = pinned_cpus(builder.request);
+        // No vnode takes a core to which another one is pinned, unless there are too few.
+        let reserved = (self.vnodes.len() > 1 && !by_hand.is_empty())
+            .then(|| self.take_all(pool(count).reserve(&by_hand), builder));
+        reserved.flatten().or_else(|| self.take_all(pool(count), builder)).unwrap_or_else(|| {
+            let mut pus = self.cores.iter().flat_map(|core| &core.pus).copied();
+            self.vnodes.iter().map(|(_, vcpus)| pus.by_ref().take(*vcpus).collect()).collect()
+        })
+    }
+
+    /// The CPUs of each vnode inside, from a pool; `None` if that has too few.
+    fn take_all(&self, mut pool: Pool<'_>, builder: &PlanBuilder<'_>) -> Option<Vec<Vec<PuId>>> {
+        let taken = self.vnodes.iter().map(|(place, vcpus)| {
+            let pin_requests = pins::pin_requests(builder.vnode(*place), *vcpus);
+            let taken = if pin_requests.iter().any(Option::is_some) {
+                pool.take_around(&pin_requests, &[])
+            } else {
+                pool.take(*vcpus, &[])
+            };
+            Some(taken?.pins)
+        });
+        taken.collect()
     }
 }
 
@@ -400,6 +406,8 @@ fn write(
             home.pins.iter().for_each(|pu| set.insert(*pu));
         }
     }
+    // Pins by hand may be outside the domains.
+    let taken = carried.iter().fold(exclusive.clone(), |all, pus| all.union(pus));
     for (place, home) in homes.iter().enumerate() {
         let (Some(domain), Some(carried)) = (domains.get(home.domain), carried.get(home.domain))
         else {
@@ -433,7 +441,7 @@ fn write(
             let place = builder.available.place(pin);
             vnode_builder.vcpu(CpuSet::single(pin), format!("CPU {pin} ({place}): {why}"));
         }
-        let outside = builder.available.choose_emulator_cpus(host, &home.pins, &exclusive);
+        let outside = builder.available.choose_emulator_cpus(host, &home.pins, &taken);
         let used = domain.weakest_part_of(&home.pins);
         let weak = domain.weaker_than(used).difference(carried);
         let has_weaker = outside.kind == EmulatorCpusRule::Weak && used < builder.available.weakest;

@@ -76,12 +76,28 @@ pub(crate) struct Terms<'a> {
 pub(crate) fn assign_cores<'g>(
     builder: &PlanBuilder<'_>,
     candidates: &'g [AvailableCore],
-    terms: Terms<'_>,
+    terms: &Terms<'_>,
 ) -> Result<CoreAssignment<'g>, PlanError> {
-    let mut pool = Pool::new(candidates, terms.count, terms.host);
-    let (auto, unit) = auto(candidates, &terms).unwrap_or_else(|| pool.auto());
+    let by_hand = request_check::pinned_cpus(builder.request);
+    let pool = || Pool::new(candidates, terms.count, terms.host);
+    if builder.request.vnodes.len() < 2 || by_hand.is_empty() {
+        return assign_from(pool(), builder, candidates, terms);
+    }
+    // No vnode takes a core to which another one is pinned, unless there are too few.
+    assign_from(pool().reserve(&by_hand), builder, candidates, terms)
+        .or_else(|_| assign_from(pool(), builder, candidates, terms))
+}
+
+fn assign_from<'g>(
+    mut pool: Pool<'g>,
+    builder: &PlanBuilder<'_>,
+    candidates: &'g [AvailableCore],
+    terms: &Terms<'_>,
+) -> Result<CoreAssignment<'g>, PlanError> {
+    let (auto, unit) = auto(candidates, terms).unwrap_or_else(|| pool.auto());
     let auto = if terms.auto_is_all { pool.remaining() } else { auto };
-    let limits = Limits { auto, unit, most: Some(pool.remaining()), why: terms.why.clone() };
+    let most = candidates.iter().map(|core| terms.count.of(core)).sum();
+    let limits = Limits { auto, unit, most: Some(most), why: terms.why.clone() };
     let counts = builder.counts(limits)?;
     let mut vnodes: Vec<Option<ExclusiveCores<'g>>> = counts.iter().map(|_| None).collect();
     let (mut all, mut used) = (CpuSet::new(), 0);

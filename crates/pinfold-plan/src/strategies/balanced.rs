@@ -254,7 +254,7 @@ pub(super) fn all_threads(
     let enclosures = assign_cores(
         &builder,
         &candidates,
-        Terms {
+        &Terms {
             count: Count::Threads,
             host: Some(host),
             auto_is_all: false,

@@ -75,7 +75,7 @@ pub(super) fn one_per_core(
     let enclosures = assign_cores(
         &builder,
         &candidates,
-        Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
+        &Terms { count: Count::Cores, host: Some(host), auto_is_all: false, spread, why },
     )?;
     let mut on_host = None;
     for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {

@@ -39,7 +39,7 @@ fn plan(topology: &Topology, request: &Request) -> Result<Plan, PlanError> {
     let why = "the guest mirrors the host, one vCPU for each CPU that may be used".to_owned();
     let spread = Spread::Packed;
     let terms = Terms { count: Count::Threads, host: None, auto_is_all: true, spread, why };
-    let enclosures = assign_cores(&builder, &available.cores, terms)?;
+    let enclosures = assign_cores(&builder, &available.cores, &terms)?;
     let pins = enclosures.vnodes.iter().flat_map(|exclusive_cores| &exclusive_cores.pins);
     let carried: CpuSet = pins.copied().collect();
     for (place, exclusive_cores) in enclosures.vnodes.iter().enumerate() {

@@ -25,7 +25,7 @@ use crate::cores::available_core::AvailableCore;
 use crate::cores::boot;
 use crate::cores::capacity::{MemoryLeft, is_empty_node};
 use crate::cores::host_share::HostShare;
-use crate::cores::request_check::nodes_of;
+use crate::cores::request_check::{self, nodes_of};
 use crate::cores::select::{Count, Pool, Selection};
 use crate::error::PlanError;
 use crate::guest::topology::GuestSmt;
@@ -98,24 +98,16 @@ fn on_cores<'a>(
     let (available, request) = (builder.available, builder.request);
     let topology = available.topology;
     let rooms = nodes_with_spare_core(available, host, is_for_vcpus);
-    let mut open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
+    let open: Vec<Open<'_>> = rooms.iter().map(|room| Open::new(room, host)).collect();
     let counts = builder.counts(limits(&open, topology, request))?;
-    let mut placed = Vec::new();
-    let mut memory = MemoryLeft::from_topology(topology);
-    for place in builder.choosing_order() {
-        let need = counts.get(place).copied().unwrap_or(0);
-        let asked = builder.vnode(place);
-        let taken = take(&mut open, topology, &mut memory, asked, need);
-        let most = || {
-            open.iter()
-                .filter(|one| one.is_for(topology, asked))
-                .map(|one| one.pool.remaining())
-                .max()
-                .unwrap_or(0)
-        };
-        placed
-            .push((place, taken.ok_or_else(|| builder.no_room(place, need, most(), WHY.into()))?));
-    }
+    let by_hand = request_check::pinned_cpus(request);
+    let placed = if request.vnodes.len() < 2 || by_hand.is_empty() {
+        take_all(open, &builder, &counts)
+    } else {
+        // No vnode takes a core to which another one is pinned, unless there are too few.
+        let reserved = rooms.iter().map(|room| Open::new(room, host).reserve(&by_hand)).collect();
+        take_all(reserved, &builder, &counts).or_else(|_| take_all(open, &builder, &counts))
+    }?;
     let all: CpuSet = placed
         .iter()
         .flat_map(|(_, (_, taken))| taken.cores.iter())
@@ -146,6 +138,35 @@ fn on_cores<'a>(
     });
     let reason = available.host_reason(host, &all);
     builder.finish_isolated(Reserve { exclusive: all, reason })
+}
+
+/// A vnode by its index in the request, with its node and cores.
+type Placed<'r> = (usize, (Option<NodeId>, Selection<'r>));
+
+/// Cores for all vnodes, each on one node.
+fn take_all<'r>(
+    mut open: Vec<Open<'r>>,
+    builder: &PlanBuilder<'_>,
+    counts: &[usize],
+) -> Result<Vec<Placed<'r>>, PlanError> {
+    let topology = builder.available.topology;
+    let mut placed = Vec::new();
+    let mut memory = MemoryLeft::from_topology(topology);
+    for place in builder.choosing_order() {
+        let need = counts.get(place).copied().unwrap_or(0);
+        let asked = builder.vnode(place);
+        let taken = take(&mut open, topology, &mut memory, asked, need);
+        let most = || {
+            open.iter()
+                .filter(|one| one.is_for(topology, asked))
+                .map(|one| one.pool.remaining())
+                .max()
+                .unwrap_or(0)
+        };
+        placed
+            .push((place, taken.ok_or_else(|| builder.no_room(place, need, most(), WHY.into()))?));
+    }
+    Ok(placed)
 }
 
 /// The CPUs that the plan's kernel parameters isolate.
@@ -225,9 +246,10 @@ fn take<'r>(
     asked: &VnodeRequest,
     need: usize,
 ) -> Option<(Option<NodeId>, Selection<'r>)> {
+    let pin_requests = pins::pin_requests(asked, need);
     let fits = open
         .iter_mut()
-        .filter(|one| one.is_for(topology, asked) && one.pool.remaining() >= need)
+        .filter(|one| one.is_for(topology, asked) && one.pool.remaining_for(&pin_requests) >= need)
         .min_by_key(|one| {
             let part = one.pool.fits_a_part(need);
             let node = one.room.node;
@@ -236,7 +258,7 @@ fn take<'r>(
             let away = (Reverse(one.pool.remaining()), one.room.with_host);
             (poor, small, one.isolated < need, !part, away)
         })?;
-    let taken = fits.pool.take_around(&pins::pin_requests(asked, need), &[])?;
+    let taken = fits.pool.take_around(&pin_requests, &[])?;
     // Machines whose vCPUs are pinned by hand to the same core take it more than once.
     let isolated = taken.cores.iter().filter(|core| core.isolated).count();
     fits.isolated = fits.isolated.saturating_sub(isolated);
@@ -253,6 +275,11 @@ impl<'r> Open<'r> {
             isolated: room.cores.iter().filter(|core| core.isolated).count(),
             room,
         }
+    }
+
+    /// The same without the cores of CPUs to which vCPUs are pinned by hand.
+    fn reserve(self, by_hand: &CpuSet) -> Self {
+        Self { pool: self.pool.reserve(by_hand), ..self }
     }
 
     /// True if a vnode has no devices, or has them on this node.

@@ -802,3 +802,48 @@ fn a_note_about_vcpus_that_float_names_the_machines_unless_it_holds_for_all() {
         assert!(notes.iter().any(|text| text.starts_with(&expected)), "{notes:?}");
     }
 }
+
+/// A core to which a vCPU of one machine is pinned by hand has no vCPU of another machine, and of
+/// two pins on one core each machine has its own CPU only.
+#[test]
+fn no_machine_takes_a_cpu_to_which_another_is_pinned() {
+    let topology = pinfold_samples::from_description("package:2 l3:1 core:8 pu:2");
+    let strategies = ["balanced", "low-latency", "numa-exclusive", "l3-exclusive", "realtime"];
+    for (cpus, are_on_one_core) in
+        [(["2", "4"], false), (["16", "18"], false), (["18", "20"], false), (["18", "19"], true)]
+    {
+        for strategy in strategies.into_iter().chain(["max-performance", "multi-vm"]) {
+            // Node 0 has seven cores next to the host's.
+            let vcpus = if strategy == "realtime" { 3 } else { 4 };
+            let mut request = Request::from_vnodes(vec![vm("a", vcpus), vm("b", vcpus)]);
+            for (vnode, cpu) in request.vnodes.iter_mut().zip(cpus) {
+                vnode.pins = pinfold_config::requests::pins(&format!("vcpu0={cpu}")).unwrap();
+            }
+            let layout = plan(strategy, &topology, &request).unwrap();
+            let places = places(&layout);
+            let used = layout.vnodes.iter().map(crate::analysis::placement::runs_on);
+            let used = used.collect::<Vec<_>>();
+            assert!(used[0].is_disjoint(&used[1]), "{strategy} {cpus:?}: {places:?}");
+            assert!(used.iter().all(|pus| pus.len() == vcpus as usize), "{strategy}: {places:?}");
+            let shares = layout.findings.iter().find(|finding| finding.subject == "shared cores");
+            assert_eq!(shares.is_some(), are_on_one_core, "{strategy} {cpus:?}: {places:?}");
+            if let Some(shares) = shares {
+                let text = "1 core has vCPUs of several machines: each is slower while the others \
+                            are busy (core 9)";
+                assert_eq!(shares.text, text);
+            }
+        }
+    }
+}
+
+/// Where the other cores are too few, the machines share cores as before.
+#[test]
+fn pins_by_hand_of_several_machines_are_never_a_reason_to_refuse() {
+    let topology = pinfold_samples::from_description("core:4 pu:2");
+    let mut request = Request::from_vnodes(vec![vm("a", 3), vm("b", 3)]);
+    for (vnode, cpu) in request.vnodes.iter_mut().zip(["2", "4"]) {
+        vnode.pins = pinfold_config::requests::pins(&format!("vcpu0={cpu}")).unwrap();
+    }
+    let layout = plan("balanced", &topology, &request).unwrap();
+    assert_eq!(layout.threads().filter(|(_, thread)| thread.role.is_vcpu()).count(), 6);
+}
