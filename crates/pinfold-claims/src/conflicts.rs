@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use pinfold_model::text::cpus_text;
-use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, Role, Tid, VnodePlan};
+use pinfold_model::{CpuSet, Finding, IsolationScope, Plan, PuId, Role, Tid, VnodePlan};
 
 use crate::claim::{Claim, Exclusivity, Owner, OwnerCategory, Source};
 use crate::claim_set::{ByCpu, Claims};
@@ -122,6 +122,37 @@ fn by_users<O: Copy>(users: Vec<(O, CpuSet)>) -> Vec<(CpuSet, Vec<O>)> {
             next.push((rest, vec![owner]));
         }
         parts = next;
+    }
+    parts
+}
+
+/// CPUs that a machine shares with owners.
+fn shared(name: String, cpus: CpuSet, owners: &[&Owner]) -> SharedCpus {
+    let users = std::iter::once(name).chain(owners.iter().map(ToString::to_string)).collect();
+    let processes = owners.iter().filter_map(|owner| owner.process).collect();
+    SharedCpus { cpus, users, processes, hint: hint(owners) }
+}
+
+/// The parts of some CPUs of a plan, each with the names of the machines that have threads on it
+/// (`used` has the CPUs of each machine); all machines for exclusive CPUs without a thread.
+fn users_in<'p>(plan: &'p Plan, used: &[CpuSet], cpus: &CpuSet) -> Vec<(CpuSet, Vec<&'p str>)> {
+    let mut users: BTreeMap<PuId, Vec<&str>> = cpus.iter().map(|cpu| (cpu, Vec::new())).collect();
+    for (vnode, used) in plan.vnodes.iter().zip(used) {
+        for cpu in used.intersection(cpus).iter() {
+            users.entry(cpu).or_default().push(&vnode.name);
+        }
+    }
+    let mut places: HashMap<Vec<&str>, usize> = HashMap::new();
+    let mut parts: Vec<(CpuSet, Vec<&str>)> = Vec::new();
+    for (cpu, mut names) in users {
+        if names.is_empty() {
+            names = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
+        }
+        let place = *places.entry(names).or_insert_with_key(|names| {
+            parts.push((CpuSet::new(), names.clone()));
+            parts.len() - 1
+        });
+        parts[place].0.insert(cpu);
     }
     parts
 }
@@ -306,19 +337,31 @@ impl Claims {
         shared.chain(self.reserved_cpus(plan)).collect()
     }
 
+    /// The same for a plan of one or more machines: each warning names those of them that use the
+    /// CPUs.
+    #[must_use]
+    pub fn conflicts_of_machines(&self, plan: &Plan) -> Vec<Finding> {
+        let used: Vec<CpuSet> = plan.vnodes.iter().map(VnodePlan::pus).collect();
+        let parts = self.shared_parts(plan).into_iter();
+        let parts = parts.flat_map(|(cpus, owners)| {
+            let users = users_in(plan, &used, &cpus).into_iter();
+            users.map(move |(cpus, names)| shared(names.join(", "), cpus, &owners).finding())
+        });
+        parts.chain(self.reserved_cpus(plan)).collect()
+    }
+
     /// The CPUs that the machine `name` shares under `plan` with owners that run, although one of
     /// them keeps them exclusively.
     #[must_use]
     pub fn shared_cpus(&self, name: &str, plan: &Plan) -> Vec<SharedCpus> {
+        let parts = self.shared_parts(plan).into_iter();
+        parts.map(|(cpus, owners)| shared(name.to_owned(), cpus, &owners)).collect()
+    }
+
+    /// The CPUs that a plan shares with owners that run, in parts with the same owners.
+    fn shared_parts(&self, plan: &Plan) -> Vec<(CpuSet, Vec<&Owner>)> {
         let users = self.users_of(plan).into_iter().filter(|(claim, _)| claim.active);
-        let parts = by_users(users.map(|(claim, cpus)| (&claim.owner, cpus)).collect());
-        let shared = parts.into_iter().map(|(cpus, owners)| {
-            let others = owners.iter().map(ToString::to_string);
-            let users = std::iter::once(name.to_owned()).chain(others).collect();
-            let processes = owners.iter().filter_map(|owner| owner.process).collect();
-            SharedCpus { cpus, users, processes, hint: hint(&owners) }
-        });
-        shared.collect()
+        by_users(users.map(|(claim, cpus)| (&claim.owner, cpus)).collect())
     }
 
     /// A note for each owner that does not run and has CPUs of `plan`.

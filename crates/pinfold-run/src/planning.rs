@@ -1,6 +1,6 @@
 //! Plans around the CPUs of other owners ([`pinfold_claims`]).
 
-use pinfold_claims::{Claim, Claims, Owner, OwnerCategory, with_verb};
+use pinfold_claims::{Claim, Claims, Exclusivity, Owner, OwnerCategory, with_verb};
 use pinfold_model::text::{count_noun, cpus_text};
 use pinfold_model::{
     Command, CpuSet, Finding, Load, Plan, PuId, Request, Severity, Topology, escape,
@@ -127,8 +127,37 @@ pub fn plan(
         Some(name) if pinfold_plan::pins_nothing(name) => {
             pinfold_plan::plan(name, topology, request)
         }
-        Some(_) | None => plan_by(claims, pinfold_plan::plan, strategy, topology, request),
+        Some(_) | None => {
+            let mut planned = plan_by(claims, pinfold_plan::plan, strategy, topology, request)?;
+            if let Some(name) = strategy {
+                let better = suggest_auto(claims, name, topology, request, &planned);
+                planned.findings.extend(better);
+            }
+            Ok(planned)
+        }
     }
+}
+
+/// The note that `auto` leaves out the CPUs of others which a plan of another strategy uses.
+fn suggest_auto(
+    claims: &Claims,
+    strategy: &str,
+    topology: &Topology,
+    request: &Request,
+    planned: &Plan,
+) -> Option<Finding> {
+    let twice = cpus_used_twice(claims, planned);
+    if strategy == "auto" || twice.is_empty() {
+        return None;
+    }
+    let other = plan_by(claims, pinfold_plan::plan, None, topology, request).ok()?;
+    cpus_used_twice(claims, &other).is_empty().then(|| {
+        let text = format!(
+            "{strategy} cannot leave out {}, which others own; auto can",
+            cpus_text(&twice)
+        );
+        Finding::note("claims", text).with_hint("`-s auto` plans around them")
+    })
 }
 
 /// Plans as many machines like the one of a request as fit outside the exclusive CPUs of
@@ -150,6 +179,11 @@ fn cpus_used_twice(claims: &Claims, plan: &Plan) -> CpuSet {
     claims.shared_cpus("", plan).iter().map(|shared| &shared.cpus).collect()
 }
 
+/// The CPUs that a request names for threads: they are used, whichever owner they have.
+fn pinned_by_hand(request: &Request) -> CpuSet {
+    request.vnodes.iter().flat_map(|vnode| &vnode.pins).map(|pin| &pin.pus).collect()
+}
+
 /// Calls a planning function around the exclusive claims.
 fn plan_outside(
     claims: &Claims,
@@ -160,8 +194,9 @@ fn plan_outside(
 ) -> Result<Plan, PlanError> {
     let names: Vec<&str> = request.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let load = load(claims, &names);
+    let by_hand = pinned_by_hand(request);
     plan_around(claims, topology, &names, |avoided| {
-        let avoid = request.avoid.union(avoided);
+        let avoid = request.avoid.union(&avoided.difference(&by_hand));
         let around = Request { avoid, load: load.clone(), ..request.clone() };
         plan(strategy.unwrap_or("auto"), topology, &around)
     })
@@ -179,12 +214,13 @@ fn plan_by(
     let mut twice = cpus_used_twice(claims, &planned);
     // CPUs that others share may be used, but not alone.
     let mut avoided = CpuSet::new();
+    let by_hand = pinned_by_hand(request);
     for _ in 0..MAX_ATTEMPTS {
         if twice.is_empty() {
             break;
         }
         avoided.add(&twice);
-        let avoid = request.avoid.union(&avoided);
+        let avoid = request.avoid.union(&avoided.difference(&by_hand));
         let request = Request { avoid, ..request.clone() };
         let other = plan_outside(claims, plan, strategy, topology, &request);
         let Ok(other) = other else { break };
@@ -207,11 +243,15 @@ pub fn report_in(claims: &Claims, plan: &mut Plan) {
     let used = plan.pus();
     let names: Vec<&str> = plan.vnodes.iter().map(|vnode| vnode.name.as_str()).collect();
     let others = claims.without_names(&names).into_iter();
-    let exclusive = others.filter(|claim| claim.exclusivity.is_exclusive());
-    let avoided = avoided_text(exclusive.filter(|claim| claim.cpus.is_disjoint(&used)));
-    let conflicts = claims.conflicts(&names.join(", "), plan);
+    let exclusive: Vec<&Claim> = others.filter(|claim| claim.exclusivity.is_exclusive()).collect();
+    let avoided = no_free_cpu(&exclusive, plan).or_else(|| {
+        avoided_text(exclusive.into_iter().filter(|claim| claim.cpus.is_disjoint(&used)))
+    });
+    let conflicts = claims.conflicts_of_machines(plan);
     if !pinfold_plan::has_pins(plan) {
+        let shared = avoided.as_ref().and_then(|_| shared_text(claims, &names, plan));
         plan.findings.extend(avoided);
+        plan.findings.extend(shared);
         plan.findings.extend(conflicts);
         return;
     }
@@ -256,6 +296,55 @@ fn bound_threads_text(claims: &Claims, plan: &Plan) -> Option<Finding> {
 
 /// The finding about CPUs that a plan avoids; `None` if there are none.
 fn avoided_text<'c>(claims: impl Iterator<Item = &'c Claim>) -> Option<Finding> {
+    let (cpus, owners) = owners_of(claims)?;
+    let text = format!(
+        "{} reserved for {owners}; this plan does not use {}",
+        with_verb(&cpus),
+        if cpus.len() == 1 { "it" } else { "them" }
+    );
+    Some(
+        Finding::note("claims", text)
+            .with_hint("--ignore-claims plans as if the host had no other owners"),
+    )
+}
+
+/// The finding about a plan for which owners that run leave no CPU; `None` if one is free.
+fn no_free_cpu(exclusive: &[&Claim], plan: &Plan) -> Option<Finding> {
+    let (cpus, owners) = owners_of(exclusive.iter().copied().filter(|claim| claim.active))?;
+    let used = plan.pus();
+    let possible = used.union(&plan.housekeeping).union(&plan.exclusive);
+    (!used.is_empty() && possible.is_subset(&cpus)).then(|| {
+        let text = format!(
+            "no CPU is free: {} reserved for {owners}; this plan uses {}",
+            with_verb(&cpus),
+            cpus_text(&used)
+        );
+        Finding::note("claims", text).with_hint("`pinfold claims` shows the owner of each CPU")
+    })
+}
+
+/// The note about the machines that share the only CPUs of a plan's vCPUs; `None` if these may use
+/// another CPU.
+fn shared_text(claims: &Claims, names: &[&str], plan: &Plan) -> Option<Finding> {
+    let vcpus = plan.threads().filter(|(_, thread)| thread.role.is_vcpu());
+    let vcpus = vcpus.map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+    let machines = claims.without_names(names).into_iter().filter(|claim| {
+        let has_vcpus = claim.floating_vcpus > 0 || !claim.bound.is_empty();
+        claim.active
+            && has_vcpus
+            && claim.exclusivity == Exclusivity::Shared
+            && claim.owner.kind.sort == OwnerCategory::Machine
+            && !claim.cpus.is_disjoint(&vcpus)
+    });
+    let (cpus, owners) = owners_of(machines)?;
+    (!vcpus.is_empty() && vcpus.is_subset(&cpus)).then(|| {
+        let text = format!("{} also used by {owners}", with_verb(&vcpus));
+        Finding::note("claims", text).with_hint("`pinfold claims` shows what is free")
+    })
+}
+
+/// The CPUs of some claims, and their owners as a list; `None` without a claim.
+fn owners_of<'c>(claims: impl Iterator<Item = &'c Claim>) -> Option<(CpuSet, String)> {
     let mut owners: Vec<&Owner> = Vec::new();
     let mut cpus = CpuSet::new();
     for claim in claims {
@@ -276,15 +365,7 @@ fn avoided_text<'c>(claims: impl Iterator<Item = &'c Claim>) -> Option<Finding> 
     }
     let last = names.pop().unwrap_or_default();
     let list = if names.is_empty() { last } else { format!("{} and {last}", names.join(", ")) };
-    let text = format!(
-        "{} reserved for {list}; this plan does not use {}",
-        with_verb(&cpus),
-        if cpus.len() == 1 { "it" } else { "them" }
-    );
-    Some(
-        Finding::note("claims", text)
-            .with_hint("--ignore-claims plans as if the host had no other owners"),
-    )
+    Some((cpus, list))
 }
 
 #[cfg(test)]

@@ -7,7 +7,38 @@ use pinfold_model::{CpuSet, Plan, Request, Severity, Topology, VcpuCount};
 use pinfold_claims::owners::placements::PLACEMENT;
 use pinfold_claims::{Claims, Owner, USED_TWICE};
 
-use super::{plan, report_in};
+use super::{cpus_used_twice, plan, report_in};
+
+const DOMAINS: &str = include_str!("../../../../docs/examples/several-machines.capture");
+const CONTAINERS: &str = include_str!("../../../../docs/examples/kubernetes-ovs.capture");
+
+/// A captured host with its claims.
+fn captured(text: &str) -> (Topology, Claims) {
+    let host = SnapshotHost::parse(text).unwrap();
+    (pinfold_topology::discover(&host).unwrap(), pinfold_claims::read_captured(&host))
+}
+
+/// A machine with a vCPU that is pinned by hand.
+fn pinned(name: &str, vcpus: u32, cpu: u32) -> Request {
+    let mut by_hand = request(name, vcpus);
+    by_hand.vnodes[0].pins = requests::pins(&format!("vcpu0={cpu}")).unwrap();
+    by_hand
+}
+
+fn joint(machines: &[Request]) -> Request {
+    let vnodes = machines.iter().flat_map(|machine| machine.vnodes.clone());
+    Request::from_vnodes(vnodes.collect())
+}
+
+/// The texts of the findings about a CPU that is used twice, or about claims.
+fn texts<'p>(plan: &'p Plan, subject: &str) -> Vec<&'p str> {
+    let findings = plan.findings.iter().filter(|finding| finding.subject == subject);
+    findings.map(|finding| finding.text.as_str()).collect()
+}
+
+fn cpu_set(list: &str) -> CpuSet {
+    CpuSet::parse_list(list).unwrap()
+}
 
 fn topology(text: &str) -> Topology {
     pinfold_topology::read_input(&SnapshotHost::new(), text).unwrap()
@@ -325,4 +356,141 @@ fn a_busy_thread_on_a_cpu_of_the_plan_is_a_note() {
         });
         assert_eq!(noted, is_noted, "{:?}", plan.findings);
     }
+}
+
+/// The CPUs that others own are left out although one of them is pinned to by hand.
+#[test]
+fn a_pin_by_hand_gives_away_no_other_cpu() {
+    for (capture, by_hand, unused, strategies) in [
+        (DOMAINS, pinned("n", 4, 5), "2-4,6-9,18-22", "realtime balanced low-latency compact"),
+        (DOMAINS, pinned("n", 4, 5), "2-4,6-9,18-22", "l3-exclusive numa-exclusive multi-vm"),
+        (DOMAINS, pinned("n", 6, 21), "2-9,18-20,22", "balanced low-latency l3-exclusive compact"),
+        (CONTAINERS, pinned("n", 10, 4), "2-3,5-7,16-17", "balanced low-latency compact"),
+        (CONTAINERS, pinned("n", 10, 4), "2-3,5-7,16-17", "l3-exclusive numa-exclusive"),
+    ] {
+        let (topology, claims) = captured(capture);
+        let cpu = &by_hand.vnodes[0].pins[0].pus;
+        for strategy in strategies.split(' ') {
+            let mut plan = plan(&claims, Some(strategy), &topology, &by_hand).unwrap();
+            let all = format!("{strategy}: {}", plan.pus());
+            assert!(plan.pus().is_disjoint(&cpu_set(unused)), "{all}");
+            assert_eq!(&cpus_used_twice(&claims, &plan), cpu, "{strategy}");
+            report_in(&claims, &mut plan);
+            let twice = texts(&plan, USED_TWICE);
+            assert!(
+                twice.len() == 1 && twice[0].starts_with(&format!("CPU {cpu} is")),
+                "{twice:?}"
+            );
+            let emulator = &plan.vnodes[0].thread(&pinfold_model::Role::Emulator).unwrap().pus;
+            assert!(emulator.is_disjoint(&vcpus(&plan)), "{all}");
+        }
+    }
+}
+
+#[test]
+fn a_cpu_to_avoid_is_refused_for_a_pin_by_hand() {
+    let (topology, claims) = captured(DOMAINS);
+    let by_hand = Request { avoid: cpu_set("5"), ..pinned("n", 4, 5) };
+    let error = plan(&claims, Some("balanced"), &topology, &by_hand).unwrap_err();
+    assert!(error.to_string().contains("the request avoids CPU 5"), "{error}");
+}
+
+#[test]
+fn a_joint_plan_names_only_the_machines_on_the_cpu() {
+    let (topology, claims) = captured(CONTAINERS);
+    let both = joint(&[pinned("a", 4, 16), pinned("b", 4, 18)]);
+    let mut plan = plan(&claims, Some("balanced"), &topology, &both).unwrap();
+    report_in(&claims, &mut plan);
+    let twice = texts(&plan, USED_TWICE);
+    assert!(
+        twice.len() == 1 && twice[0].starts_with("CPU 16 is used by a and by spdk"),
+        "{twice:?}"
+    );
+    // On a CPU that threads of both may use, both are named.
+    for vnode in &mut plan.vnodes {
+        vnode.threads.iter_mut().filter(|it| !it.role.is_vcpu()).for_each(|thread| {
+            thread.pus = cpu_set("4-5");
+        });
+    }
+    plan.findings.clear();
+    report_in(&claims, &mut plan);
+    let starts = ["CPU 16 is used by a and by spdk", "the CPUs 4-5 are used by a, b and by video"];
+    let twice = texts(&plan, USED_TWICE);
+    for start in starts {
+        assert!(twice.iter().any(|text| text.starts_with(start)), "{twice:?}");
+    }
+}
+
+/// The isolated CPUs of their own domain are no place for emulators: the kernel does not balance
+/// them.
+#[test]
+fn emulators_that_leave_isolated_cpus_are_on_no_vcpu_of_another_machine() {
+    let (topology, claims) = captured(CONTAINERS);
+    let three = joint(&["a", "b", "c"].map(|name| request(name, 2)));
+    for isolation in [pinfold_model::IsolationScope::Host, pinfold_model::IsolationScope::None] {
+        let three = Request { isolation, ..three.clone() };
+        let plan = plan(&claims, Some("l3-exclusive"), &topology, &three).unwrap();
+        let emulators = plan.threads().filter(|(_, thread)| !thread.role.runs_work());
+        for (vnode, thread) in emulators {
+            assert!(thread.pus.is_disjoint(&vcpus(&plan)), "{}: {}", vnode.name, thread.pus);
+        }
+        let moved = &plan.vnodes[0].thread(&pinfold_model::Role::Emulator).unwrap();
+        assert_eq!(moved.pus.to_string(), "0-1");
+        assert!(
+            moved.reason.contains("; restricted to the CPUs 0-1: the kernel"),
+            "{}",
+            moved.reason
+        );
+    }
+}
+
+/// Machines on a host of two CPUs, each pinned to one of them.
+fn owned(cpus: &[u32]) -> (Topology, Claims) {
+    let topology = topology("core:2 pu:1");
+    let mut claims = Claims::default();
+    for cpu in cpus {
+        let name = format!("owner{cpu}");
+        let one = plan(&Claims::default(), Some("none"), &topology, &pinned(&name, 1, *cpu));
+        claims.add_plan(&owner(&name), &one.unwrap());
+    }
+    (topology, claims)
+}
+
+#[test]
+fn a_host_without_a_free_cpu_is_reported_with_all_owners() {
+    let (topology, claims) = owned(&[0, 1]);
+    let mut plan = plan(&claims, None, &topology, &request("c", 2)).unwrap();
+    report_in(&claims, &mut plan);
+    let notes = texts(&plan, "claims");
+    let start = "no CPU is free: the CPUs 0-1 are reserved for owner0 (placement id-of-owner0) and \
+                 owner1 (placement id-of-owner1); this plan uses CPU";
+    assert!(notes.iter().any(|text| text.starts_with(start)), "{notes:?}");
+    assert!(!notes.iter().any(|text| text.contains("does not use")), "{notes:?}");
+}
+
+#[test]
+fn a_machine_that_floats_over_the_last_cpu_names_the_others_on_it() {
+    let (topology, mut claims) = owned(&[1]);
+    let note = "CPU 0 is also used by beta (placement id-of-beta)";
+    for (name, is_shared) in [("beta", false), ("gamma", true)] {
+        let mut plan = plan(&claims, None, &topology, &request(name, 1)).unwrap();
+        report_in(&claims, &mut plan);
+        assert_eq!(vcpus(&plan).to_string(), "0");
+        assert_eq!(texts(&plan, "claims").contains(&note), is_shared, "{name}: {plan:#?}");
+        claims.add_plan(&owner(name), &plan);
+    }
+}
+
+#[test]
+fn a_strategy_that_needs_cpus_of_others_names_auto() {
+    let (topology, claims) = owned(&[1]);
+    let note = "low-latency cannot leave out CPU 1, which others own; auto can";
+    for (strategy, is_named) in [(Some("low-latency"), true), (None, false)] {
+        let plan = plan(&claims, strategy, &topology, &request("b", 1)).unwrap();
+        assert_eq!(texts(&plan, "claims").contains(&note), is_named, "{plan:#?}");
+    }
+    // Without a free CPU, auto cannot either.
+    let (topology, claims) = owned(&[0, 1]);
+    let plan = plan(&claims, Some("low-latency"), &topology, &request("b", 1)).unwrap();
+    assert!(texts(&plan, "claims").is_empty(), "{plan:#?}");
 }
