@@ -19,7 +19,7 @@ use super::shapes::ROOT;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
 use crate::isa::IDLE_ROM;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Task};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 /// Steps of a round.
@@ -38,6 +38,9 @@ const PREPARE: &str = "
         systemd-run --quiet --unit=$name /bin/busybox tail -f /dev/null
     done
     systemctl show -P MainPID web";
+/// What the hook and the watch have reported, for the transcript of a failure.
+const REPORTS: &str =
+    "tail -n 50 /run/hook.txt /run/holder.txt /var/log/pinfold/* 2>/dev/null || true";
 const SETTINGS: &str = "for u in init.scope system.slice user.slice machine.slice web batch; do
         echo $u $(systemctl show -p AllowedCPUs $u); done
     find /run/systemd/system.control /etc/systemd/system.control -type f 2>/dev/null | sort";
@@ -64,12 +67,16 @@ const HOOK: &str = "mkdir -p /etc/libvirt/hooks
         > /etc/libvirt/hooks/qemu
     chmod 755 /etc/libvirt/hooks/qemu";
 const DAEMON: &str = "/system.slice/libvirtd.service";
-/// libvirt's daemon starts again, and has found its domains when it answers.
-const RESTART: &str = "systemctl kill -s KILL libvirtd
+/// libvirt's daemon starts again, and has found its domains when it answers. systemd 252 fails
+/// after the kill if a process of the daemon has just ended.
+const RESTART: &str = "systemctl kill -s KILL libvirtd || true
     while systemctl --quiet is-active libvirtd; do usleep 50000; done
     systemctl reset-failed libvirtd 2>/dev/null || true
     systemctl start libvirtd
     until timeout 20 virsh -q version >/dev/null; do usleep 200000; done";
+/// The pins of the vCPUs and of the emulator, as libvirt reports them.
+const PINS: &str = "virsh -q vcpupin NAME --live
+    echo emulator $(virsh -q emulatorpin NAME --live)";
 const WATCH: &str = "systemd-run --quiet --unit=holder -p StandardError=append:/run/holder.txt \
     /usr/bin/pinfold watch --all";
 /// It may have ended by itself, when its last machine did.
@@ -103,6 +110,9 @@ struct Host<'g> {
     all_pins: BTreeSet<(&'static str, u64)>,
     /// The domains that `apply` has pinned: a saved image has those pins, and no undo finds them.
     applied: BTreeSet<&'static str>,
+    /// The domains that have got a second vCPU while they run, with the CPU that was offline then:
+    /// libvirt gives a new thread the CPUs that are online.
+    added: BTreeMap<&'static str, Option<u64>>,
     /// An isolation in this round may have moved it off these CPUs.
     isolates: bool,
     events: Vec<String>,
@@ -142,6 +152,7 @@ pub(super) fn keep_order(
         pins: BTreeMap::new(),
         all_pins: BTreeSet::new(),
         applied: BTreeSet::new(),
+        added: BTreeMap::new(),
         isolates: false,
         events: Vec::new(),
     };
@@ -152,6 +163,9 @@ pub(super) fn keep_order(
             *kinds.entry(event.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
         }
         let events = std::mem::take(&mut host.events).join("; ");
+        if done.is_err() {
+            host.guest.shell(REPORTS)?;
+        }
         done.map_err(|error| {
             LabError::wrong(format!("round {round}, {events}"), error.to_string())
         })?;
@@ -204,9 +218,7 @@ impl Host<'_> {
             0 => {
                 self.events.push(format!("stop {name}"));
                 self.running.remove(name);
-                self.pins.remove(name);
-                self.applied.remove(name);
-                self.all_pins.retain(|(other, _)| *other != name);
+                self.forget(name);
                 self.stop(name)
             }
             1 | 2 => {
@@ -249,10 +261,19 @@ impl Host<'_> {
         self.guest.shell(&script).map(|_| ())
     }
 
+    /// Forgets what was done to a machine that ends.
+    fn forget(&mut self, name: &str) {
+        self.pins.remove(name);
+        self.applied.remove(name);
+        self.added.remove(name);
+        self.all_pins.retain(|(other, _)| *other != name);
+    }
+
     fn step_of_libvirt(&mut self, kind: u64, name: &'static str) -> String {
         match kind {
             9 => {
                 self.events.push(format!("setvcpus {name}"));
+                self.added.entry(name).or_insert(self.offline);
                 format!("virsh -q setvcpus {name} 2 --live")
             }
             10 | 11 => {
@@ -269,6 +290,8 @@ impl Host<'_> {
             _ if self.applied.contains(name) => "true".to_owned(),
             _ => {
                 self.events.push(format!("managedsave {name}"));
+                // It starts with both, which the hook places.
+                self.added.entry(name).and_modify(|offline| *offline = None);
                 format!("virsh -q managedsave {name} && virsh -q start {name}")
             }
         }
@@ -383,12 +406,49 @@ impl Host<'_> {
                 let pinned = self.all_pins.iter().any(|(owned, cpu)| {
                     *owned == name && task.name.starts_with("CPU 0/") && mask == cpu.to_string()
                 });
-                if mask != ALL && !pinned {
+                if mask != ALL && !pinned && !self.lacks_offline(name, &task) {
                     found.push(format!("task {tid} ({}) of {name} has the mask {mask}", task.name));
                 }
             }
         }
-        expect_none("a machine after undo", found)
+        expect_none("a machine after undo", found)?;
+        if self.manager == Manager::Libvirt { self.check_pins() } else { Ok(()) }
+    }
+
+    /// True for a vCPU that was added while a CPU was offline, and has all others.
+    fn lacks_offline(&self, name: &str, task: &Task) -> bool {
+        let Some(Some(cpu)) = self.added.get(name) else { return false };
+        let others = CpuSet::parse_list(ALL).unwrap_or_default();
+        let offline = CpuSet::parse_list(&cpu.to_string()).unwrap_or_default();
+        task.name.starts_with("CPU 1/") && task.mask == others.difference(&offline)
+    }
+
+    /// The masks are those that libvirt reports.
+    fn check_pins(&mut self) -> Result<(), LabError> {
+        let mut found = Vec::new();
+        for name in self.running.clone() {
+            let pid = self.pid(name)?;
+            let threads = libvirt::threads_of(self.guest, pid)?;
+            let text = self.guest.shell(&PINS.replace("NAME", name))?;
+            let pins: Vec<(&str, &str)> =
+                text.lines().filter_map(|line| line.trim().split_once(' ')).collect();
+            if !pins.iter().any(|(thread, _)| *thread == "0") {
+                return Err(LabError::wrong(format!("pins of {name}"), text));
+            }
+            for (thread, pin) in pins {
+                let comm = format!("CPU {thread}/");
+                let is_meant = |(tid, task): &(u32, Task)| {
+                    if thread == "emulator" { *tid == pid } else { task.name.starts_with(&comm) }
+                };
+                // A vCPU that was not added yet has no thread.
+                let Some((_, task)) = threads.iter().find(|one| is_meant(one)) else { continue };
+                let mask = task.mask.to_string();
+                if mask != pin.trim() && !self.lacks_offline(name, task) {
+                    found.push(format!("{} of {name} is on {mask}, not on {pin}", task.name));
+                }
+            }
+        }
+        expect_none("libvirt reports other pins after undo", found)
     }
 
     fn end(&mut self, mut before: Snapshot, settings: &str) -> Result<(), LabError> {
@@ -400,6 +460,7 @@ impl Host<'_> {
         self.pins.clear();
         self.all_pins.clear();
         self.applied.clear();
+        self.added.clear();
         let left = self.guest.shell(LEFT)?;
         if !left.contains("no placement is active") || left.contains("waiter") {
             return Err(LabError::wrong("what is left of Pinfold", left));
