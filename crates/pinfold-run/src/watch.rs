@@ -414,7 +414,7 @@ impl WatcherState<'_> {
                 match placement.look(self.host, self.around, id, &mut self.subscribers) {
                     Ok((fate, mut events)) => {
                         let trouble = placement.trouble.take();
-                        events.extend(trouble.map(|why| resolved("watch", &why)));
+                        events.extend(trouble.map(|why| end_of_finding("watch", &why)));
                         (fate, events)
                     }
                     // The same error is reported once; it may be temporary.
@@ -717,10 +717,9 @@ impl Placement {
         match done.and_then(|event| guarded.map(|()| event)) {
             Ok(event) => {
                 self.replan_at = 0;
-                let refused = self
-                    .refused
-                    .take()
-                    .map(|why| resolved("watch", &format!("cannot plan the machine again: {why}")));
+                let refused = self.refused.take().map(|why| {
+                    end_of_finding("watch", &format!("cannot plan the machine again: {why}"))
+                });
                 event.into_iter().chain(refused).collect()
             }
             // Its threads were ending, which is no reason for a warning.
@@ -761,7 +760,7 @@ impl Placement {
 }
 
 /// The event of a finding that no longer holds.
-fn resolved(subject: &str, text: &str) -> WatchEvent {
+fn end_of_finding(subject: &str, text: &str) -> WatchEvent {
     WatchEvent::Finding(Finding::note(subject, format!("resolved: {text}")))
 }
 
