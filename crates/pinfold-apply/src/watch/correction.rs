@@ -109,8 +109,8 @@ impl Watcher {
         })
     }
 
-    /// Records a change of the owner, which an undo of the placement leaves; the event, if it was
-    /// not reported yet.
+    /// Records a change of the owner, which an undo of the placement leaves if the plan follows it;
+    /// the event, if it was not reported yet.
     fn yield_to_owner(
         &mut self,
         task: TaskId,
@@ -122,7 +122,10 @@ impl Watcher {
             return Ok(None);
         }
         // libvirt's pin is undone and the mask stays, unless the owner has set another pin there.
-        if change::is_of_manager(step) || !matches!(step.undo, Undo::WriteSetting { .. }) {
+        let is_kept =
+            change::is_of_manager(step) || !matches!(step.undo, Undo::WriteSetting { .. });
+        // Under a plan that does not follow, a thread that is back on it is as planned.
+        if is_kept && self.follows_owner() {
             self.yielded.push(step.undo.clone());
         }
         let planned = owner::planned_value(step);
