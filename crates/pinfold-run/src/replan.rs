@@ -344,7 +344,8 @@ fn describe(plan: &Plan, new: &Plan, change: &MachineChange) -> String {
         if former.is_some_and(|former| waiting::is_waiting(former) && former.pus != thread.pus)
             && moved_to(change, &thread.role).is_none()
         {
-            parts.push(format!("{} now has {} to itself", thread.role, pus_text(&thread.pus)));
+            let (role, cpus) = (&thread.role, pus_text(&thread.pus));
+            parts.push(format!("{role}, which ran with the emulator, now runs on {cpus}"));
         }
     }
     parts.extend(describe_moved(plan, change));

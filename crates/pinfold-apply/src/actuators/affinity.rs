@@ -192,11 +192,15 @@ pub(super) fn leave_to_owner(
     if let Some(GroupList { path, content }) = &own.list {
         tasks::ignore_gone(past.host.write(path, content.trim_ascii()))?;
     }
+    let finding = match &own.list {
+        Some(list) => report_list(list, task, &own.mask, original),
+        None => report_change(task, &own.mask, original),
+    };
     let Some((now, allowed)) = state(past, task)? else { return Ok(Reverted::Gone) };
     if now != own.mask {
         set(past, task, &own.mask, &allowed)?;
     }
-    Ok(Reverted::Changed(report_change(task, &own.mask, original)))
+    Ok(Reverted::Changed(finding))
 }
 
 /// Restores a bystander's mask if a change of its cpuset overwrote it.
@@ -367,6 +371,17 @@ fn report_pinned(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
          its original {original} was not restored"
     );
     Finding::note("affinity", text)
+}
+
+fn report_list(list: &GroupList, task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {
+    let path = &list.path;
+    let text = format!(
+        "{path} is {now}, which neither Pinfold nor libvirt set, so {task} stays on {now}; its \
+         original {original} was not restored"
+    );
+    Finding::warning("affinity", text).with_hint(format!(
+        "if that was not intended: virsh vcpupin, or write {original} to {path}"
+    ))
 }
 
 fn report_change(task: TaskId, now: &CpuSet, original: &CpuSet) -> Finding {

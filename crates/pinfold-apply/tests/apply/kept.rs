@@ -89,7 +89,9 @@ fn a_list_that_the_owner_wrote_to_the_group_of_a_thread_stays() {
         }
         let report = bench.undo(&case);
         assert!(report.is_complete(), "{report:?}");
-        assert_eq!(report.changed.len(), usize::from(owner.is_some()), "{report:?}");
+        let texts: Vec<&str> = report.changed.iter().map(|one| one.text.as_str()).collect();
+        let is_list = |text: &&str| text.starts_with(&*list) && text.contains("stays on 0");
+        assert_eq!((texts.len(), texts.iter().all(is_list)), (usize::from(owner.is_some()), true));
         let stays = owner.unwrap_or("0-1");
         assert_eq!(case.host.read_text(&list).unwrap().trim(), stays);
         assert_eq!(case.host.affinity(Tid(501)).unwrap(), set(stays));

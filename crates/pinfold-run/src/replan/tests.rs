@@ -404,7 +404,10 @@ fn a_vcpu_whose_cpu_went_offline_gets_one_when_it_comes_back_unless_its_owner_mo
     let back = waiting::give_cpus(&full, &others, &new, &none).unwrap().unwrap();
     assert_eq!(cpus(&back, &Role::Vcpu(1)), set("2"), "{}", pins(&back));
     assert_eq!(degraded_findings(&back).count(), 0);
-    assert_eq!(describe(&new, &back, &none), "vcpu(1) now has CPU 2 to itself");
+    assert_eq!(
+        describe(&new, &back, &none),
+        "vcpu(1), which ran with the emulator, now runs on CPU 2"
+    );
     assert_eq!((pins(&back), &back.exclusive), (pins(&plan), &plan.exclusive));
     let moved = [(task(501), (Role::Vcpu(1), set("0")))].into_iter().collect();
     let change = MachineChange { moved, ..none };
