@@ -181,6 +181,21 @@ impl Cpusets {
         if is_pin_group(group) { self.parent(group) } else { group }
     }
 
+    /// The group by which libvirt pins a thread; `None` if it is in no such group, or has ended.
+    pub(crate) fn pin_group(
+        &self,
+        host: &dyn Host,
+        tid: Tid,
+    ) -> Result<Option<PinGroup>, HostError> {
+        let Some(path) = self.group_of(host, tid)?.filter(|group| is_pin_group(group)) else {
+            return Ok(None);
+        };
+        let own = tasks::ignore_gone(self.effective(host, &path))?;
+        let machine = tasks::ignore_gone(self.effective(host, self.limiting_group(&path)))?;
+        let (Some(own), Some(machine)) = (own, machine) else { return Ok(None) };
+        Ok(Some(PinGroup { path, own, machine }))
+    }
+
     /// The parent group; the root is its own parent.
     pub(crate) fn parent<'g>(&'g self, group: &'g str) -> &'g str {
         match group.rsplit_once('/') {
@@ -277,6 +292,15 @@ impl Cpusets {
     pub(crate) fn is_real_root<F: Files + ?Sized>(&self, host: &F, group: &str) -> bool {
         group == self.root && !host.exists(&paths::cgroup_type(group))
     }
+}
+
+/// A group by which libvirt pins the threads of one role.
+pub(crate) struct PinGroup {
+    pub(crate) path: String,
+    /// The CPUs of the group.
+    pub(crate) own: CpuSet,
+    /// The CPUs of the machine.
+    pub(crate) machine: CpuSet,
 }
 
 /// True for a group in which libvirt keeps the threads of one role, below the group of their domain.

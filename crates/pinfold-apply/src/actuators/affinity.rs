@@ -14,7 +14,7 @@ use pinfold_model::text::{cpus_text, select_verb};
 use pinfold_model::{CpuSet, Finding, TaskId, Tid};
 
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
-use crate::cpusets::{self, Cpusets, Hierarchy, is_pin_group};
+use crate::cpusets::{self, Cpusets, Hierarchy};
 use crate::tasks::{self, LiveThreads};
 
 pub(super) fn apply(
@@ -171,13 +171,11 @@ fn list_of_owner(
     pin: &CpuSet,
 ) -> Result<Option<GroupList>, HostError> {
     let Some(cpusets) = &past.cpusets else { return Ok(None) };
-    let group = cpusets.group_of(past.host, task.tid)?.filter(|group| is_pin_group(group));
-    let Some(group) = group else { return Ok(None) };
-    let machine = cpusets.effective(past.host, cpusets.limiting_group(&group))?;
-    if cpusets.effective(past.host, &group)? == machine.intersection(pin) {
+    let group = cpusets.pin_group(past.host, task.tid)?;
+    let Some(group) = group.filter(|group| group.own != group.machine.intersection(pin)) else {
         return Ok(None);
-    }
-    let path = paths::cpuset_cpus(&group);
+    };
+    let path = paths::cpuset_cpus(&group.path);
     let content = past.host.read(&path)?;
     Ok(Some(GroupList { path, content }))
 }

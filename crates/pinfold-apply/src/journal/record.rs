@@ -492,21 +492,22 @@ impl Record {
     /// True if an undo has begun and no apply since.
     #[must_use]
     pub fn is_being_undone(&self) -> bool {
-        let marks = self.entries.iter().rev();
-        let mut marks =
-            marks.filter(|entry| matches!(entry, Entry::Plan(_) | Entry::Applied | Entry::Undoing));
-        matches!(marks.next(), Some(Entry::Undoing))
+        matches!(self.marks().next(), Some(Entry::Undoing))
     }
 
     /// True if the last apply was complete when the present undo began, or now if none has begun.
     pub(crate) fn is_first_undo(&self) -> bool {
-        let marks = self.entries.iter().rev();
-        let mut marks =
-            marks.filter(|entry| matches!(entry, Entry::Plan(_) | Entry::Applied | Entry::Undoing));
+        let mut marks = self.marks();
         match marks.next() {
             Some(Entry::Undoing) => matches!(marks.next(), Some(Entry::Applied)),
             mark => matches!(mark, Some(Entry::Applied)),
         }
+    }
+
+    /// The beginnings and ends of applies and undos, the last first.
+    fn marks(&self) -> impl Iterator<Item = &Entry> {
+        let entries = self.entries.iter().rev();
+        entries.filter(|entry| matches!(entry, Entry::Plan(_) | Entry::Applied | Entry::Undoing))
     }
 
     /// True if an apply or an undo has begun that is not complete: a step has no outcome or was

@@ -10,7 +10,7 @@ use pinfold_model::{Change, CpuSet, Finding, Policy, Role, Step, TaskId, Tid, Un
 use super::change::{self, present_cpus};
 use super::{WatchEvent, Watcher};
 use crate::actuators;
-use crate::cpusets::{Cpusets, is_pin_group};
+use crate::cpusets::{Cpusets, PinGroup, is_pin_group};
 use crate::error::ApplyError;
 use crate::journal::Record;
 use crate::other_placements::first_undo;
@@ -28,35 +28,18 @@ pub(super) fn resets_masks(event: &WatchEvent) -> bool {
     !is_pin_group(what.rsplit_once('/').map_or("", |(group, _)| group))
 }
 
-/// A thread in a group by which libvirt pins the threads of its role.
-struct PinGroup {
-    path: String,
-    /// The CPUs of the group.
-    own: CpuSet,
-    /// The CPUs of the machine.
-    machine: CpuSet,
-}
-
 impl PinGroup {
-    fn read(host: &dyn Host, tid: Tid) -> Result<Option<Self>, HostError> {
-        let Some(cpusets) = Cpusets::find(host)? else { return Ok(None) };
-        let Some(path) = cpusets.group_of(host, tid)?.filter(|group| is_pin_group(group)) else {
-            return Ok(None);
-        };
-        let machine = cpusets.limiting_group(&path);
-        let cpus_of = |group| tasks::ignore_gone(cpusets.effective(host, group));
-        let (Some(own), Some(machine)) = (cpus_of(&path)?, cpus_of(machine)?) else {
-            return Ok(None);
-        };
-        Ok(Some(Self { own, machine, path }))
-    }
-
     /// True if the group takes planned CPUs from a thread that its machine has.
     fn takes(&self, planned: &CpuSet, found: &CpuSet) -> bool {
         let left = self.own.intersection(planned);
         left != self.machine.intersection(planned)
             && (*found == left || (left.is_empty() && *found == self.own))
     }
+}
+
+fn pin_group(host: &dyn Host, tid: Tid) -> Result<Option<PinGroup>, HostError> {
+    let Some(cpusets) = Cpusets::find(host)? else { return Ok(None) };
+    cpusets.pin_group(host, tid)
 }
 
 /// True if libvirt keeps a thread in a group that takes planned CPUs from it: the owner has pinned
@@ -67,7 +50,7 @@ pub(super) fn is_pinned_by_group(host: &dyn Host, step: &Step) -> Result<bool, H
     else {
         return Ok(false);
     };
-    Ok(PinGroup::read(host, task.tid)?.is_some_and(|group| group.takes(&planned, &found)))
+    Ok(pin_group(host, task.tid)?.is_some_and(|group| group.takes(&planned, &found)))
 }
 
 /// The groups whose owner has pinned them, as found in one check. Such a pin moves all threads of
@@ -84,7 +67,7 @@ impl OwnerPins {
         if self.0.is_empty() {
             return Ok(false);
         }
-        let group = PinGroup::read(host, task.tid)?;
+        let group = pin_group(host, task.tid)?;
         Ok(group.is_some_and(|group| self.0.contains(&group.path) && group.own == found))
     }
 
@@ -100,7 +83,7 @@ impl OwnerPins {
             || is_pinned_by_owner(host, step, record)
             || is_pinned_by_group(host, step)?
         {
-            self.0.extend(PinGroup::read(host, task.tid)?.map(|group| group.path));
+            self.0.extend(pin_group(host, task.tid)?.map(|group| group.path));
         }
         Ok(())
     }
@@ -323,7 +306,7 @@ pub(super) fn find_locked_out(
     step: &Step,
 ) -> Result<Option<Finding>, HostError> {
     let Some(planned) = planned_cpus(step) else { return Ok(None) };
-    let all = match PinGroup::read(host, task.tid)? {
+    let all = match pin_group(host, task.tid)? {
         Some(group) => Some(group.machine),
         None => allowed_cpus(host, task.tid)?,
     };
@@ -373,7 +356,7 @@ pub(super) fn planned_value(step: &Step) -> String {
 /// The CPU list of the group by which libvirt pins a thread, if its owner has set it there.
 pub(super) fn list_of_pin_group(host: &dyn Host, undo: &Undo) -> Result<Option<String>, HostError> {
     let Undo::SetAffinity { task, original } = undo else { return Ok(None) };
-    let group = PinGroup::read(host, task.tid)?.filter(|group| group.own == *original);
+    let group = pin_group(host, task.tid)?.filter(|group| group.own == *original);
     Ok(group.map(|group| paths::cpuset_cpus(&group.path)))
 }
 
