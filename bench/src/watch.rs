@@ -5,6 +5,9 @@
 //! is measured. Then one of them repeatedly gets an iothread and loses it. A loop that samples
 //! every 0.5 ms sees the creation of the thread and its placement.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
 use pinfold_apply::{Journals, NewJournal, Target};
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn, Stdio};
@@ -30,6 +33,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Time for the watcher to find and check all guests.
 const SETTLE_NS: u64 = 15 * SECOND_NS;
 const MEASURE_NS: u64 = 60 * SECOND_NS;
+const SCRAPES: u32 = 20;
 const LOOK_NS: u64 = 500_000;
 const PATIENCE_NS: u64 = 5 * SECOND_NS;
 /// Longest pause between two new threads; each pause is random, so that they are spread over the
@@ -49,13 +53,8 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         place(&host, &state, &vm, &plan)?;
         guests.push(vm);
     }
-    let mut watch = Spawn::new(&pairs::program_beside(arguments)?)
-        .args(["--state-dir", state.path(), "watch"])
-        .stdin(Stdio::Null)
-        .stdout(Stdio::Null)
-        .stderr(Stdio::Null)
-        .die_with_parent(true)
-        .start()?;
+    let program = pairs::program_beside(arguments)?;
+    let mut watch = start_watch(&program, &state, &[])?;
     let share = share(&host, &watch)?;
     let births = arguments.rounds.unwrap_or(BIRTHS);
     let guest = guests.first_mut().ok_or("no guest")?;
@@ -66,6 +65,10 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         times.push(birth(&host, guest, &plan)?);
     }
     watch.kill()?;
+    let socket = scratch.file("metrics");
+    let mut watch = start_watch(&program, &state, &["--metrics", &socket])?;
+    let scrapes = scrapes(&host, &watch, &socket)?;
+    watch.kill()?;
     Ok(Figures {
         name: "watch".to_owned(),
         title: format!("watching {GUESTS} guests with {VCPUS} vCPUs"),
@@ -73,15 +76,47 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
             "{machine}; QEMU {} under {}, stopped; Pinfold {}; {births} new threads",
             guest.version, origin::of_accelerator(guest.found.accelerator), env!("CARGO_PKG_VERSION")
         ),
-        tables: vec![table(share, &times)],
+        tables: vec![table(share, &times, &scrapes)],
         notes: vec![
             format!("The CPU time is that of the process over {} s without events.", MEASURE_NS / SECOND_NS),
+            format!("A scrape: CPU time of the process for an answer with `--metrics`, without `--gaps`, once a second, {SCRAPES} times."),
             "From creation to placed: from the first sample that shows the thread to the first that shows its CPUs, one sample every half millisecond; the journal, in memory, is written between them.".to_owned(),
         ],
     })
 }
 
-fn table(share: f64, times: &[f64]) -> Table {
+fn start_watch(program: &str, state: &StateDir, more: &[&str]) -> Result<Child, Failure> {
+    let words = [&["--state-dir", state.path(), "watch"], more].concat();
+    let watch = Spawn::new(program).args(words).stdin(Stdio::Null).stdout(Stdio::Null);
+    Ok(watch.stderr(Stdio::Null).die_with_parent(true).start()?)
+}
+
+fn run_ns(host: &LiveHost, watch: &Child) -> Result<u64, Failure> {
+    let path = paths::task_schedstat(watch.pid(), watch.pid());
+    Ok(schedstat::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?.run_ns)
+}
+
+/// CPU time of each scrape (ns).
+fn scrapes(host: &LiveHost, watch: &Child, socket: &str) -> Result<Vec<f64>, Failure> {
+    SystemClock.sleep_ns(SETTLE_NS);
+    let mut times = Vec::new();
+    for _ in 0..SCRAPES {
+        SystemClock.sleep_ns(SECOND_NS);
+        let before = run_ns(host, watch)?;
+        let mut stream = UnixStream::connect(socket)?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page)?;
+        let vcpus = page.matches("\npinfold_vcpu_ready_seconds_total{").count();
+        if vcpus != (GUESTS * VCPUS) as usize {
+            return Err(format!("the page has {vcpus} vCPUs").into());
+        }
+        times.push(run_ns(host, watch)?.saturating_sub(before) as f64);
+    }
+    Ok(times)
+}
+
+fn table(share: f64, times: &[f64], scrapes: &[f64]) -> Table {
     Table {
         head: ["what", "found", "goal"].map(str::to_owned).to_vec(),
         rows: vec![
@@ -104,6 +139,11 @@ fn table(share: f64, times: &[f64]) -> Table {
                 "from creation to placed: longest".to_owned(),
                 milliseconds(quantile(times, 1.0)),
                 "100 ms".to_owned(),
+            ],
+            vec![
+                format!("CPU time of a scrape of {} vCPUs: median", GUESTS * VCPUS),
+                milliseconds(median(scrapes)),
+                String::new(),
             ],
         ],
     }
@@ -157,14 +197,10 @@ fn place(host: &LiveHost, state: &StateDir, vm: &RunningVm, plan: &Plan) -> Resu
 
 /// The share of a CPU that the watcher takes while nothing happens.
 fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
-    let path = paths::task_schedstat(watch.pid(), watch.pid());
-    let taken = || -> Result<u64, Failure> {
-        Ok(schedstat::parse(&host.read_text(&path)?).map_err(|error| error.at(&path))?.run_ns)
-    };
     SystemClock.sleep_ns(SETTLE_NS);
-    let (begin, before) = (SystemClock.now_ns(), taken()?);
+    let (begin, before) = (SystemClock.now_ns(), run_ns(host, watch)?);
     SystemClock.sleep_ns(MEASURE_NS);
-    let (end, after) = (SystemClock.now_ns(), taken()?);
+    let (end, after) = (SystemClock.now_ns(), run_ns(host, watch)?);
     Ok(after.saturating_sub(before) as f64 / end.saturating_sub(begin) as f64)
 }
 

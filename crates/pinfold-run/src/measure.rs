@@ -26,8 +26,8 @@ pub use self::compare::{ComparedSides, Request, against_native, files, plans};
 pub use self::cross_check::{Against, CrossCheck, Reported, against};
 pub use self::guest::Guest;
 pub use self::observe::{
-    Instrument, ObservationResult, ObservationTarget, ObserveRequest, gap_bound, observe,
-    quantities,
+    Instrument, ObservationResult, ObservationTarget, ObserveRequest, gap_bound, machine_names,
+    observe, quantities,
 };
 pub use self::place::{HostPlace, PlaceRequest};
 pub use self::run_block::PreparedProbe;

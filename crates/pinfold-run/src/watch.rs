@@ -566,8 +566,9 @@ impl WatcherState<'_> {
     /// The gaps of all threads of the placements are observed.
     fn follow_gaps(&self) {
         let Some(gaps) = &self.gaps else { return };
-        let mut threads = Vec::new();
+        let (mut threads, mut names) = (Vec::new(), BTreeMap::new());
         for (id, placement) in &self.placements {
+            names.insert(placement.watcher.target().pid, placement.counts.vm.clone());
             threads.extend(
                 placement.watcher.target().threads.iter().map(|(task, role)| GapThread {
                     task: *task,
@@ -576,7 +577,7 @@ impl WatcherState<'_> {
                 }),
             );
         }
-        gaps.follow(threads);
+        gaps.follow(threads, names);
     }
 
     fn log_once(&mut self, text: &str) {

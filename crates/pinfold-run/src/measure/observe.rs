@@ -358,7 +358,7 @@ impl Instrument {
         match self {
             Instrument::Sched => {
                 let mut found = sched(host, &threads, duration_ns)?;
-                let mut machines = machines(host);
+                let mut machines = machine_names(host);
                 machines.retain(|pid, _| !subject.has(*pid));
                 found.name_machines(&|tid| {
                     let text = host.read_text(&paths::process_status(tid)).ok()?;
@@ -511,14 +511,14 @@ fn gaps(
     watch_by(host, &threads, request.duration_ns, GapWatch::POLL_NS, &mut || {
         watching.poll(host, &SystemClock);
     })?;
-    let mut report = watching.stop(host, &SystemClock, machines(host))?;
+    let mut report = watching.stop(host, &SystemClock, machine_names(host))?;
     report.summary.subject = subject.name();
     report.summary.cpus = host.read_text(&paths::cpu_online())?.trim().to_owned();
     Ok(report)
 }
 
 /// The names of the machines of this host by process.
-fn machines(host: &LiveHost) -> BTreeMap<Tid, String> {
+pub fn machine_names(host: &LiveHost) -> BTreeMap<Tid, String> {
     let running = hypervisors::list_vm_processes(host).unwrap_or_default().into_iter();
     running
         .map(|machine| {

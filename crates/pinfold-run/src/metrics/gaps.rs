@@ -13,7 +13,9 @@ use pinfold_model::{Role, RoleKind, TaskId, Tid};
 use pinfold_probe::gaps::{self, Cause, GapReport, GapWatch, GapsError};
 
 use super::exposition::{head, line, seconds};
+use super::label;
 use crate::Failure;
+use crate::measure::machine_names;
 use crate::message::say;
 
 /// Length of one observation (ns).
@@ -54,6 +56,8 @@ pub struct MachineGaps {
     roles: BTreeMap<&'static str, RoleGaps>,
     /// Time (ns) by word of the cause, of gaps above the bound.
     causes: BTreeMap<&'static str, u64>,
+    /// Of it the time (ns) in which threads of another machine ran, by its name.
+    machines: BTreeMap<String, u64>,
 }
 
 /// A thread to observe.
@@ -70,6 +74,8 @@ pub struct GapThread {
 #[derive(Debug, Default)]
 struct Sums {
     threads: Vec<GapThread>,
+    /// Names of the watched machines by process.
+    names: BTreeMap<Tid, String>,
     machines: BTreeMap<String, MachineGaps>,
 }
 
@@ -102,6 +108,13 @@ impl Sums {
             role.add(gap.length_ns.checked_ilog2().unwrap_or(0), 1);
             role.sum_ns = role.sum_ns.saturating_add(gap.length_ns);
             role.longest_ns = role.longest_ns.max(gap.length_ns);
+            for part in &gap.parts {
+                let Cause::Thread { machine: Some(name), is_own: false, .. } = &part.cause else {
+                    continue;
+                };
+                let sum = machine.machines.entry(name.clone()).or_default();
+                *sum = sum.saturating_add(part.ns);
+            }
             let parts = gap.parts.iter().map(|part| (part.cause.word(), part.ns));
             for (word, ns) in parts.chain([(UNKNOWN, gap.unexplained_ns())]) {
                 let sum = machine.causes.entry(word).or_default();
@@ -128,9 +141,11 @@ impl GapMetrics {
         Ok(Self(sums))
     }
 
-    /// Observes these threads from the next observation on.
-    pub fn follow(&self, threads: Vec<GapThread>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).threads = threads;
+    /// Observes these threads from the next observation on. `names` are those of their machines by
+    /// process.
+    pub fn follow(&self, threads: Vec<GapThread>, names: BTreeMap<Tid, String>) {
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (sums.threads, sums.names) = (threads, names);
     }
 
     /// The gaps of a placement; `None` before its first observation has ended.
@@ -144,7 +159,7 @@ fn observe(host: &LiveHost, sums: &Mutex<Sums>, over_ns: u64) -> ! {
     let mut reported = None;
     loop {
         let threads = sums.lock().unwrap_or_else(PoisonError::into_inner).threads.clone();
-        match observe_once(host, &threads, over_ns) {
+        match observe_once(host, &threads, sums, over_ns) {
             Ok(report) => {
                 sums.lock().unwrap_or_else(PoisonError::into_inner).add(&report, &threads);
                 reported = None;
@@ -166,6 +181,7 @@ fn observe(host: &LiveHost, sums: &Mutex<Sums>, over_ns: u64) -> ! {
 fn observe_once(
     host: &LiveHost,
     threads: &[GapThread],
+    sums: &Mutex<Sums>,
     over_ns: u64,
 ) -> Result<GapReport, GapsError> {
     let tasks: Vec<_> = threads.iter().map(|one| (one.task, one.role.clone())).collect();
@@ -176,7 +192,9 @@ fn observe_once(
         SystemClock.sleep_ns(GapWatch::POLL_NS);
         watch.poll(host, &SystemClock);
     }
-    let report = watch.stop(host, &SystemClock, BTreeMap::new());
+    let mut names = machine_names(host);
+    names.extend(sums.lock().unwrap_or_else(PoisonError::into_inner).names.clone());
+    let report = watch.stop(host, &SystemClock, names);
     report.map_err(|error| GapsError::Watch(error.into()))
 }
 
@@ -218,6 +236,13 @@ pub(super) fn page(text: &mut String, machines: &BTreeMap<String, &MachineGaps>)
             line(text, name, &format!("{labels},cause=\"{word}\""), &seconds(ns));
         }
     }
+    let name = "pinfold_gap_machine_seconds_total";
+    head(text, name, "counter", "Time of these gaps in which another machine ran, by its name");
+    for (labels, gaps) in machines {
+        for (other, ns) in &gaps.machines {
+            line(text, name, &format!("{labels},by=\"{}\"", label(other)), &seconds(*ns));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -229,6 +254,17 @@ mod tests {
     fn thread(tid: u32, role: Role, id: &str) -> GapThread {
         let task = TaskId { tid: Tid(tid), start_time: 1 };
         GapThread { task, role, id: id.to_owned() }
+    }
+
+    fn of_machine(name: &str) -> Cause {
+        Cause::Thread {
+            name: "CPU 0/TCG".to_owned(),
+            tid: 20,
+            policy: "other".to_owned(),
+            cgroup: None,
+            machine: Some(name.to_owned()),
+            is_own: false,
+        }
     }
 
     #[test]
@@ -253,7 +289,10 @@ mod tests {
             moves: 0,
             is_open: false,
             is_at_least: false,
-            parts: vec![Part { cause: Cause::Stopped, ns: 4_000_000 }],
+            parts: vec![
+                Part { cause: Cause::Stopped, ns: 4_000_000 },
+                Part { cause: of_machine("db"), ns: 700_000 },
+            ],
         };
         let summary = Summary { threads: vec![short], ..Summary::default() };
         let report = GapReport { summary, gaps: vec![gap] };
@@ -273,7 +312,9 @@ mod tests {
             "pinfold_vm_gap_seconds_count{id=\"a\",role=\"vcpu\"} 8",
             "pinfold_vm_longest_gap_seconds{id=\"a\",role=\"vcpu\"} 0.005000000",
             "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"stopped\"} 0.008000000",
-            "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"unknown\"} 0.002000000",
+            "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"thread\"} 0.001400000",
+            "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"unknown\"} 0.000600000",
+            "pinfold_gap_machine_seconds_total{id=\"a\",by=\"db\"} 0.001400000",
             "pinfold_gap_cause_seconds_total{id=\"a\",cause=\"quota\"} 0.000000000",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
