@@ -10,6 +10,8 @@ use ratatui_crossterm::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui_crossterm::crossterm::{cursor, execute};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 use crate::screen::{Flow, Screen};
 
@@ -48,12 +50,15 @@ impl LiveTerminal {
     }
 
     /// Passes the keys of at most this time to a screen, and draws it after each and after a
-    /// change of the size.
+    /// change of the size. A terminal that was closed quits.
     ///
     /// # Errors
     /// As [`Self::draw`].
     pub fn take_keys(&mut self, screen: &mut Screen, time: Duration) -> io::Result<Flow> {
-        if !event::poll(time)? {
+        if is_closed_within(time)? {
+            return Ok(Flow::Quit);
+        }
+        if !event::poll(Duration::ZERO)? {
             return Ok(Flow::Continue);
         }
         if let Event::Key(key) = event::read()?
@@ -65,6 +70,21 @@ impl LiveTerminal {
         self.draw(screen)?;
         Ok(Flow::Continue)
     }
+}
+
+/// Waits for a key or a change of the size for at most this time. True if the terminal was closed:
+/// crossterm then reads its end for ever.
+fn is_closed_within(time: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut sources = [PollFd::new(&stdin, PollFlags::IN)];
+    let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
+    match rustix::event::poll(&mut sources, Some(&timeout)) {
+        // A change of the size is a signal.
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(sources.iter().any(|source| source.revents().intersects(gone)))
 }
 
 impl Drop for LiveTerminal {

@@ -1,8 +1,8 @@
 //! `pinfold top` with a real machine: what it prints, records and shows again.
 
-use crate::common::machine::Machine;
-use crate::common::{Checked as _, TIMEOUT_NS, until};
-use pinfold_host::process::{self, Signaled};
+use crate::common::machine::{Machine, start_quietly};
+use crate::common::{Checked as _, PINFOLD, Sandbox, TIMEOUT_NS, is_missing, run, until};
+use pinfold_host::process::{self, Signaled, Spawn};
 use pinfold_host::{SystemClock, files};
 use serde_json::Value;
 
@@ -40,4 +40,24 @@ fn a_machine_is_sampled_recorded_and_shown_again() {
     let cut = machine.write("cut", lines().trim_end());
     machine.refuse(&["top", "--replay", &cut], 2, "was cut off");
     machine.refuse(&["top", "--replay", &machine.path("none")], 2, "none");
+}
+
+/// Even if nothing sends it `SIGHUP`, as under `nohup`.
+#[test]
+fn a_terminal_that_is_closed_ends_it() {
+    if is_missing(&["script"]) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let [pids, shown, state] = ["pids", "shown", "state"].map(|name| sandbox.path(name));
+    let command =
+        format!("trap '' HUP; echo $$ $PPID >{pids}; exec {PINFOLD} --state-dir {state} top");
+    let script = "sleep 60 | script -qfec \"$0\" \"$1\"";
+    let _terminal = start_quietly(Spawn::new("sh").args(["-c", script, &command, &shown]));
+    let text = || String::from_utf8_lossy(&files::read(&shown).unwrap_or_default()).into_owned();
+    assert!(until(|| text().contains("\u{1b}[?1049h")), "{}", text());
+    let pids = sandbox.read("pids");
+    let (pid, terminal) = pids.trim().split_once(' ').expect("two numbers");
+    run("kill", ["-KILL", terminal]);
+    assert!(until(|| !files::exists(&format!("/proc/{pid}"))), "{pid} goes on");
 }
