@@ -59,6 +59,8 @@ pub enum Name {
     Numad,
     /// When the first command runs in a slow node, by method
     Start,
+    /// How fast programs of others run in a slow node, by method
+    Programs,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// A study on a simulated cluster of 10,000 nodes
@@ -75,6 +77,7 @@ impl Name {
             | Name::Gaps
             | Name::Numad
             | Name::Start
+            | Name::Programs
             | Name::Emulate
             | Name::Scale => false,
         }

@@ -17,6 +17,7 @@ mod page;
 mod pairs;
 mod pin;
 mod plan;
+mod programs;
 mod rows;
 mod scale;
 mod scratch;
@@ -62,6 +63,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Watch => watch::run(arguments),
             Name::Numad => numad::run(arguments),
             Name::Start => start::run(arguments),
+            Name::Programs => programs::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

@@ -7,7 +7,7 @@ mod names;
 use std::process::{Command, Stdio};
 
 use names::{
-    Family, Package, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST,
+    Family, Package, BENCH, BPF, BUILD, CROSS, DIST, FOREIGN, FUZZ, GUEST, LAB, SLURM, STATIC, TEST,
 };
 
 /// How long apt-get waits for a lock that another one has (seconds).
@@ -49,7 +49,7 @@ impl Purpose {
             Purpose::Dist => &[STATIC, DIST],
             Purpose::Lab => &[LAB, CROSS, FOREIGN],
             Purpose::Test => &[LAB, TEST, CROSS, FOREIGN, SLURM],
-            Purpose::Bench => &[LAB, TEST],
+            Purpose::Bench => &[LAB, TEST, BENCH],
         };
         [BUILD, GUEST].iter().chain(more).flat_map(|list| list.iter()).collect()
     }

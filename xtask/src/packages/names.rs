@@ -97,6 +97,15 @@ pub const LAB: &[Package] = &[
     ["libbpf-tools", "libbpf-tools", "libbpf-tools", ""],
     ["strace", "strace", "strace", "strace"],
 ];
+/// For the benchmarks: programs that run in slow nodes.
+pub const BENCH: &[Package] = &[
+    ["bzip2", "bzip2", "bzip2", "bzip2"],
+    ["openssl", "openssl", "openssl", "openssl"],
+    ["sqlite3", "sqlite", "sqlite", "sqlite3"],
+    ["sysbench", "sysbench", "sysbench", "sysbench"],
+    ["xz-utils", "xz", "xz", "xz"],
+    ["zstd", "zstd", "zstd", "zstd"],
+];
 /// For fuzzing: the engine is C++.
 pub const FUZZ: &[Package] = &[["g++", "gcc-c++", "gcc", "gcc-c++"]];
 /// For the tests: independent tools for comparison (hwloc, libxml2), libvirt, systemd's parser of
