@@ -60,6 +60,11 @@ pub fn write_program(path: &str, content: &[u8]) -> Result<(), HostError> {
 
 fn put(path: &str, content: &[u8], mode: Mode) -> Result<(), HostError> {
     let fail = |errno| HostError::file("write", path, errno);
+    // A rename would put a file in the place of a device or a pipe.
+    if let Some(why) = why_not_plain(path) {
+        let why = format!("{why}; nothing was written");
+        return Err(HostError::Unexpected { path: path.to_owned(), why });
+    }
     let (parent, name) = split(path).ok_or_else(|| fail(Errno::ISDIR))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(parent, flags, Mode::empty()).map_err(fail)?;

@@ -37,6 +37,20 @@ fn files_are_written_whole() {
 }
 
 #[test]
+fn a_pipe_or_a_device_is_not_replaced_by_a_file() {
+    let (_folder, base) = folder();
+    let [pipe, device] = ["pipe", "device"].map(|name| format!("{base}/{name}"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    for path in [&pipe, &device] {
+        let error = write_atomic(path, b"1").unwrap_err().to_string();
+        assert_eq!(error, format!("{path}: it is not a regular file; nothing was written"));
+        assert!(!is_file(path), "{path}");
+    }
+    assert_eq!(list(&base).unwrap(), ["device", "pipe"]);
+}
+
+#[test]
 fn text_in_another_encoding_is_refused_with_its_place_and_the_conversion() {
     let utf16 = "line 1, byte offset 0: this is UTF-16 text, not UTF-8";
     check(b"\xff\xfe<\0d\0", utf16, "UTF-16");
