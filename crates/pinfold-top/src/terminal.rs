@@ -1,6 +1,8 @@
 //! The terminal of the live screen; it is as before once this is dropped.
 
 use std::io::{self, Stdout};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use ratatui_core::terminal::Terminal;
@@ -19,6 +21,7 @@ use crate::screen::{Flow, Screen};
 #[derive(Debug)]
 pub struct LiveTerminal {
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    events: Receiver<Event>,
 }
 
 impl LiveTerminal {
@@ -36,7 +39,15 @@ impl LiveTerminal {
                 return Err(error);
             }
         };
-        let taken = Self { terminal };
+        let (sender, events) = mpsc::channel();
+        let taken = Self { terminal, events };
+        // Reading blocks within an unfinished sequence of bytes, and never ends once the terminal
+        // was closed; the thread ends with the process.
+        thread::spawn(move || {
+            while let Ok(event) = event::read() {
+                let Ok(()) = sender.send(event) else { return };
+            }
+        });
         execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         Ok(taken)
     }
@@ -55,13 +66,17 @@ impl LiveTerminal {
     /// # Errors
     /// As [`Self::draw`].
     pub fn take_keys(&mut self, screen: &mut Screen, time: Duration) -> io::Result<Flow> {
-        if is_closed_within(time)? {
+        if is_closed()? {
             return Ok(Flow::Quit);
         }
-        if !event::poll(Duration::ZERO)? {
-            return Ok(Flow::Continue);
-        }
-        if let Event::Key(key) = event::read()?
+        let event = match self.events.recv_timeout(time) {
+            Ok(event) => event,
+            Err(RecvTimeoutError::Timeout) => return Ok(Flow::Continue),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("the keys cannot be read"));
+            }
+        };
+        if let Event::Key(key) = event
             && key.kind != KeyEventKind::Release
             && screen.press(key) == Flow::Quit
         {
@@ -72,14 +87,11 @@ impl LiveTerminal {
     }
 }
 
-/// Waits for a key or a change of the size for at most this time. True if the terminal was closed:
-/// crossterm then reads its end for ever.
-fn is_closed_within(time: Duration) -> io::Result<bool> {
+/// True if the terminal was closed.
+fn is_closed() -> io::Result<bool> {
     let stdin = io::stdin();
-    let mut sources = [PollFd::new(&stdin, PollFlags::IN)];
-    let timeout = Timespec::try_from(time).map_err(io::Error::other)?;
-    match rustix::event::poll(&mut sources, Some(&timeout)) {
-        // A change of the size is a signal.
+    let mut sources = [PollFd::new(&stdin, PollFlags::empty())];
+    match rustix::event::poll(&mut sources, Some(&Timespec::default())) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
