@@ -143,6 +143,15 @@ pub(crate) fn online_pu(host: &dyn Host) -> Result<PuId, HostError> {
     })
 }
 
+/// Number of CPUs that this kernel may have: one more than the highest number.
+pub(crate) fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {
+    let path = paths::cpu_possible();
+    let text = host.read_text(&path)?;
+    let list = CpuSet::parse_list(text.trim())
+        .map_err(|error| HostError::Unexpected { path, why: error.to_string() })?;
+    Ok(list.iter().last().map_or(1, |pu| pu.0.saturating_add(1)))
+}
+
 /// The name of a task: the bytes before the first zero byte.
 pub(crate) fn name_of(bytes: &[u8; 16]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

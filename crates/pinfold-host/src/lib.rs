@@ -39,6 +39,7 @@ mod snapshot;
 mod stall;
 mod thread_set;
 mod tracefs;
+mod wait_trace;
 
 pub(crate) use access::lossy;
 pub use access::{EachFile, Host, HostMut, Writable};
@@ -74,3 +75,4 @@ pub use snapshot::{SnapshotHost, TreeError};
 pub use stall::{Stall, StallAccount, StallConfig};
 pub use thread_set::{ThreadList, ThreadSet};
 pub use tracefs::{Field, Format, Tracefs};
+pub use wait_trace::{FirstState, ThreadWait, WaitCause, WaitReading, WaitTotals, WaitTracer};

@@ -23,6 +23,7 @@ mod mapping;
 pub(crate) mod pipe_signal;
 mod shared_word;
 mod timer;
+mod waits;
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -42,6 +43,7 @@ pub(crate) use gaps::{GAP_BUCKETS, GapThread};
 pub(crate) use guest_memory::GuestMemory;
 pub(crate) use shared_word::SharedWord;
 pub(crate) use timer::{Account, StallSpec, Timer};
+pub(crate) use waits::{Entry, RawCause, RawOccupant, RawThread, read_map};
 
 /// `SCHED_FLAG_RESET_ON_FORK` of `include/uapi/linux/sched.h`.
 const RESET_ON_FORK: u64 = 0x01;

@@ -18,9 +18,9 @@ use aya::{Ebpf, EbpfLoader};
 use pinfold_model::{CpuSet, PuId};
 use rustix::fs::{Mode, OFlags};
 
-use crate::bpf::Named;
+use crate::bpf::{Named, possible_pus};
 use crate::raw::{Account, SharedWord, StallSpec, Timer};
-use crate::{Clock, Host, HostError, SystemClock, paths};
+use crate::{Clock, Host, HostError, SystemClock};
 
 /// The compiled program, for any machine with this byte order.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/stall.bpf.o");
@@ -192,12 +192,4 @@ fn load_with(loader: &mut EbpfLoader<'_>) -> Result<Ebpf, HostError> {
 fn part(program: &mut Ebpf) -> Result<&mut PerfEvent, HostError> {
     let part = program.program_mut("stall").ok_or_else(|| PROGRAM.missing("its program"))?;
     part.try_into().map_err(|error| PROGRAM.refuse("find", &error))
-}
-
-fn possible_pus(host: &dyn Host) -> Result<u32, HostError> {
-    let path = paths::cpu_possible();
-    let text = host.read_text(&path)?;
-    let list = CpuSet::parse_list(text.trim())
-        .map_err(|error| HostError::Unexpected { path, why: error.to_string() })?;
-    Ok(list.iter().last().map_or(1, |pu| pu.0.saturating_add(1)))
 }

@@ -6,7 +6,7 @@
 
 mod exposition;
 mod gaps;
-mod kernel;
+pub(crate) mod kernel;
 mod kernel_page;
 mod usage;
 

@@ -1,20 +1,28 @@
 //! `pinfold top`: which machines run, and what their threads wait for.
 
+use std::collections::HashMap;
+
 use pinfold_claims::{Claims, render};
 use pinfold_host::files::{self, FileReader, NewFile, StateDir};
-use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
+use pinfold_host::{Clock as _, LiveHost, SystemClock, paths, proc_stat, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Tid, Topology, escape};
 use pinfold_top::{Machine, RecordError, Replay, Sampler, Snapshot, Thread, VnodeSample, to_line};
-use pinfold_vm::{hypervisors, threads};
+use pinfold_vm::{VmThread, hypervisors, threads};
 use serde::Deserialize;
 
 use crate::emulate::ipc::{self, SupervisorRequest};
+use crate::metrics::kernel;
 use crate::{Exit, Failure, claims, host, inputs, status};
 
 const SECOND_NS: u64 = 1_000_000_000;
-/// Snapshots after which machines, new threads, placements and claims are looked up again.
+/// Snapshots after which machines, new threads and placements are looked up again.
 const REFRESH: u64 = 5;
+/// Snapshots after which the claims are read again, which costs more than all the rest.
+const CLAIMS: u64 = 30;
+/// Snapshots after which the threads of each machine are searched for even if their number has not
+/// changed.
+const SEARCH: u64 = 60;
 /// Columns for which the map of claims is made.
 const COLUMNS: usize = 80;
 
@@ -81,6 +89,16 @@ pub struct LiveSource<'h> {
     record: Option<NewFile>,
     round: u64,
     has_platform: bool,
+    known: HashMap<Tid, KnownMachine>,
+}
+
+/// The threads of a machine, as found last.
+#[derive(Debug)]
+struct KnownMachine {
+    start_time: u64,
+    /// Number of threads of its process.
+    count: u32,
+    threads: Vec<Thread>,
 }
 
 impl<'h> LiveSource<'h> {
@@ -101,14 +119,19 @@ impl<'h> LiveSource<'h> {
             record: record.map(create).transpose()?,
             round: 0,
             has_platform: false,
+            known: HashMap::new(),
         };
         source.refresh()?;
         Ok(source)
     }
 
     fn refresh(&mut self) -> Result<(), Failure> {
-        let (machines, notes) = find_machines(self.host, &host::state_path(self.state)?)?;
-        self.sampler.set_machines(machines, notes);
+        if self.round.is_multiple_of(SEARCH) {
+            self.known.clear();
+        }
+        let state = host::state_path(self.state)?;
+        let (machines, notes) = find_machines(self.host, &state, &mut self.known)?;
+        self.sampler.set_machines(machines, notes, SystemClock.now_ns());
         Ok(())
     }
 
@@ -188,8 +211,10 @@ impl Source for LiveSource<'_> {
             }
         }
         if is_due {
-            snapshot.claims = self.claims();
             self.refresh()?;
+        }
+        if self.round.is_multiple_of(CLAIMS) {
+            snapshot.claims = self.claims();
         }
         self.round += 1;
         if let Some(record) = &mut self.record {
@@ -254,41 +279,53 @@ impl Source for RecordSource {
 }
 
 /// The running machines with their threads and the states of their placements, and what could not
-/// be read.
-fn find_machines(host: &LiveHost, state: &str) -> Result<(Vec<Machine>, Vec<String>), Failure> {
+/// be read. The threads of a machine that is known and has as many as before are not searched for.
+fn find_machines(
+    host: &LiveHost,
+    state: &str,
+    known: &mut HashMap<Tid, KnownMachine>,
+) -> Result<(Vec<Machine>, Vec<String>), Failure> {
     let mut notes = Vec::new();
     let placements = placements(host, state, &mut notes);
     let mut machines = Vec::new();
+    let mut before = std::mem::take(known);
     for machine in hypervisors::list_vm_processes(host)? {
         let pid = machine.pid;
-        let found = match threads::discover(host, pid, None) {
-            Ok(found) => found,
-            Err(error) if error.is_gone() => continue,
-            Err(error) => {
-                notes.push(format!("process {pid} is not shown: {error}"));
-                continue;
-            }
+        let Ok(Some(stat)) = proc_stat::at(host, &paths::task_stat(pid, pid)) else { continue };
+        let same = before
+            .remove(&pid)
+            .filter(|old| old.start_time == stat.start_time && old.count == stat.threads);
+        let found = match same {
+            Some(old) => old.threads,
+            None => match threads::discover(host, pid, None) {
+                Ok(found) => found.threads.into_iter().map(thread_of).collect(),
+                Err(error) if error.is_gone() => continue,
+                Err(error) => {
+                    notes.push(format!("process {pid} is not shown: {error}"));
+                    continue;
+                }
+            },
         };
         let placement = placements.iter().find(|placement| placement.process == pid);
         machines.push(Machine {
             name: machine.name_or_pid(),
             pid,
-            threads: found
-                .threads
-                .into_iter()
-                .map(|thread| Thread {
-                    task: thread.task,
-                    role: thread.role,
-                    name: escape::name(&thread.name).to_string(),
-                })
-                .collect(),
+            threads: found.clone(),
             placement: placement.map(|placement| placement.state.to_owned()),
+            exits: kernel::exit_count(host, pid),
         });
+        let now = KnownMachine { start_time: stat.start_time, count: stat.threads, threads: found };
+        known.insert(pid, now);
     }
     if !process::is_root() {
         notes.push("machines of other users are not shown; root can see them".to_owned());
     }
     Ok((machines, notes))
+}
+
+fn thread_of(thread: VmThread) -> Thread {
+    let name = escape::name(&thread.name).to_string();
+    Thread { task: thread.task, role: thread.role, name }
 }
 
 /// The placement of a process.

@@ -17,7 +17,6 @@ use ratatui_widgets::table::{Row, Table, TableState};
 
 use crate::rows;
 use crate::snapshot::{MachineSample, Snapshot};
-use crate::units::per_cent;
 
 /// Lines that a page has less than the screen.
 const PAGE: usize = 10;
@@ -37,11 +36,13 @@ z            freeze the screen, or continue
 q, F10       quit
 
 ready %   share of the time in which threads could run and waited for a CPU,
-          summed over the threads; counted by the kernel when a wait ends
+          summed over the threads
 throt %   share of the time in which a quota of its cgroups stopped it
-worst     the longest wait that was counted in the last minute
-!         a thread waits now and has not run since the time that is shown
-because   the task that ran on that CPU meanwhile, by its CPU time";
+worst     the longest wait of the last minute
+exits/s   exits of its vCPUs under KVM (root); from 100 columns on
+!         a thread starves now: it waits, and has not run for the time shown
+because   the task that ran longest on that CPU while the thread waited
+Without BPF (root, BTF) waits are counted when they end, and causes guessed.";
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,7 +305,7 @@ impl Screen {
         let notes = self.snapshot.notes.len().min(NOTES);
         let notes = u16::try_from(notes).unwrap_or(0);
         let rows = [
-            Constraint::Length(2),
+            Constraint::Length(3),
             Constraint::Min(1),
             Constraint::Length(notes),
             Constraint::Length(1),
@@ -333,16 +334,17 @@ impl Screen {
             machines.iter().fold(0.0, |sum, machine| sum + value(machine))
         };
         let second = format!(
-            "{}: run {:.2} CPUs, ready {:.2}; own cost {} %; by {}{}{}",
+            "{}: run {:.2} CPUs, ready {:.2}; by {}{}{}",
             count_noun(machines.len(), "machine"),
             sum(MachineSample::run),
             sum(MachineSample::ready),
-            per_cent(self.snapshot.own_share),
             self.order.name(),
             if self.is_frozen { "; FROZEN" } else { "" },
             if self.filter.is_empty() { "" } else { "; filtered" },
         );
-        Paragraph::new(Text::from(vec![Line::styled(first, style), Line::from(second)]))
+        let third = format!("this command: {}", self.snapshot.cost());
+        let lines = vec![Line::styled(first, style), Line::from(second), Line::from(third)];
+        Paragraph::new(Text::from(lines))
     }
 
     fn draw_machines(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -357,7 +359,7 @@ impl Screen {
             if self.unfolded.contains(&machine.pid) {
                 lines.extend(machine.threads.iter().map(|thread| {
                     let row = Row::new(rows::thread(thread));
-                    if thread.waiting_ns.is_some() { row.style(STARVING) } else { row }
+                    if thread.is_starving() { row.style(STARVING) } else { row }
                 }));
             }
         }
@@ -372,7 +374,8 @@ impl Screen {
             frame.render_widget(Paragraph::new(text), area);
             return;
         }
-        let table = Table::new(lines, rows::WIDTHS)
+        let hidden = usize::from(area.width < rows::WIDE);
+        let table = Table::new(lines, rows::WIDTHS.into_iter().take(rows::WIDTHS.len() - hidden))
             .header(Row::new(rows::HEADER).style(Style::new().add_modifier(Modifier::UNDERLINED)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
             .highlight_symbol(">");
@@ -423,7 +426,7 @@ const STARVING: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{ThreadSample, VnodeSample};
+    use crate::snapshot::{Method, ThreadSample, VnodeSample};
     use pinfold_samples::golden;
     use ratatui_core::backend::TestBackend;
     use ratatui_core::terminal::Terminal;
@@ -450,6 +453,7 @@ mod tests {
             name: "web".to_owned(),
             pid: 100,
             throttled_share: Some(0.25),
+            exits_per_second: Some(51_234.4),
             placement: Some("drifted".to_owned()),
             threads: vec![thread("vcpu(0)", 1, 0.0), starving],
         };
@@ -462,7 +466,10 @@ mod tests {
         let edge =
             VnodeSample { name: "edge".to_owned(), cpu: 5, requested: 0.5, achieved: Some(0.491) };
         let mut snapshot = Snapshot {
+            method: Some(Method::Bpf),
             own_share: 0.004,
+            kernel_share: Some(0.001),
+            lost: Some(0),
             machines: vec![db, web],
             vnodes: vec![edge],
             claims: (0..40).map(|cpu| format!("CPU {cpu}: web")).collect(),
@@ -501,9 +508,9 @@ mod tests {
     #[test]
     fn the_machine_that_waits_most_is_named_with_the_cause() {
         let mut screen = shown();
-        golden(env!("CARGO_MANIFEST_DIR"), "80x12.txt", &drawn(&screen, 80, 12));
+        golden(env!("CARGO_MANIFEST_DIR"), "80x24.txt", &drawn(&screen, 80, 24));
         press(&mut screen, &[KeyCode::Enter]);
-        golden(env!("CARGO_MANIFEST_DIR"), "140x14.txt", &drawn(&screen, 140, 14));
+        golden(env!("CARGO_MANIFEST_DIR"), "200x50.txt", &drawn(&screen, 200, 50));
         press(&mut screen, &[KeyCode::Char('?')]);
         golden(env!("CARGO_MANIFEST_DIR"), "keys.txt", &drawn(&screen, 80, 24));
     }

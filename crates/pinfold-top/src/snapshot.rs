@@ -1,12 +1,25 @@
 //! What was found in one interval, as it is shown, printed and recorded.
 
 use pinfold_model::escape;
+use pinfold_model::text::count_noun;
 use serde::{Deserialize, Serialize};
 
 use crate::units::{milliseconds, per_cent};
 
 /// Name and version of the format.
 pub const FORMAT: &str = "pinfold-top/1";
+/// A thread that waits for longer starves.
+const STARVING_NS: u64 = 100_000_000;
+
+/// How threads are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// By a BPF program at the scheduler's events.
+    Bpf,
+    /// From `/proc`.
+    Proc,
+}
 
 /// One thread of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,18 +34,23 @@ pub struct ThreadSample {
     pub cpu: u32,
     /// Share of the interval in which it ran.
     pub run_share: f64,
-    /// Share of the interval in which it was runnable and waited, as the kernel counted it. A wait
-    /// is counted when it ends, so this may exceed 1.
+    /// Share of the interval in which it was runnable and waited. Without BPF a wait is counted when
+    /// it ends, so this may exceed 1.
     pub ready_share: f64,
-    /// Time for which it has been waiting (ns), at least; `null` if it does not wait.
+    /// Time for which it has been waiting (ns); `null` if it does not wait. Without BPF it is found
+    /// only after a whole interval without run time, and is a lower bound.
     pub waiting_ns: Option<u64>,
-    /// The most that was counted in one interval of the last minute (ns): not less than the
-    /// longest wait that ended in that minute, if the interval is not shorter.
+    /// The longest wait of the last minute (ns). Without BPF the most that was counted in one
+    /// interval, in which waits are added up.
     pub worst_ns: u64,
-    /// Number of times in the last minute that it was found on another CPU.
+    /// Number of migrations in the last minute. Without BPF the number of times that it was found
+    /// on another CPU.
     pub moves: u64,
-    /// The task that ran on its CPU while it waited, or the quota.
+    /// The task that ran longest on its CPU while it waited, or the quota. Without BPF the task with
+    /// the most CPU time there in the interval.
     pub because_of: Option<String>,
+    /// Share of its waits of this interval in which that task ran; `null` without BPF.
+    pub because_share: Option<f64>,
 }
 
 /// One machine.
@@ -47,6 +65,9 @@ pub struct MachineSample {
     pub throttled_share: Option<f64>,
     /// State of its placement: `as planned`, `drifted`; `null` without one.
     pub placement: Option<String>,
+    /// Exits of its vCPUs in a second, as KVM counts them, over the last seconds; `null` without
+    /// KVM or root.
+    pub exits_per_second: Option<f64>,
     /// Its threads, vCPUs first.
     pub threads: Vec<ThreadSample>,
 }
@@ -73,8 +94,16 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// Length of the interval (ns).
     pub interval_ns: u64,
+    /// How the threads are read; `null` in records of older versions.
+    pub method: Option<Method>,
     /// Share of the interval in which this process itself ran.
     pub own_share: f64,
+    /// Share of a CPU that the BPF program takes, on all CPUs together; `null` without it, or if the
+    /// kernel does not count it.
+    pub kernel_share: Option<f64>,
+    /// Events that the BPF program missed and waits of which only the last cause is known, since it
+    /// was loaded; `null` without it.
+    pub lost: Option<u64>,
     /// What could not be read, in sentences.
     pub notes: Vec<String>,
     /// The machines.
@@ -95,17 +124,27 @@ impl ThreadSample {
 }
 
 impl ThreadSample {
-    /// `43.2 % for 120 ms: stress (4711)`, with `before` before the cause.
+    /// `2.3 s` if it starves, else `43.2 %`.
+    fn length(&self) -> String {
+        match self.waiting_ns {
+            Some(ns) if self.is_starving() => milliseconds(ns),
+            Some(_) | None => format!("{} %", per_cent(self.ready_share)),
+        }
+    }
+
+    /// `2.3 s: stress (4711)`, with `before` before the cause.
     pub(crate) fn to_words(&self, before: &str) -> String {
-        let since = match self.waiting_ns {
-            Some(ns) => format!(" for {}", milliseconds(ns)),
-            None => String::new(),
-        };
         let because = match &self.because_of {
             Some(cause) => format!("{before}{}", escape::name(cause)),
             None => String::new(),
         };
-        format!("{} %{since}{because}", per_cent(self.ready_share))
+        self.length() + &because
+    }
+
+    /// True while it waits and has not run for a tenth of a second.
+    #[must_use]
+    pub fn is_starving(&self) -> bool {
+        self.waiting_ns.is_some_and(|ns| ns >= STARVING_NS)
     }
 
     /// True if it waits now, or waited for a notable share of the interval.
@@ -116,10 +155,10 @@ impl ThreadSample {
 }
 
 impl MachineSample {
-    /// True if one of its threads waits now and has not run for a while.
+    /// True while one of its threads starves.
     #[must_use]
     pub fn is_starving(&self) -> bool {
-        self.threads.iter().any(|thread| thread.waiting_ns.is_some())
+        self.threads.iter().any(ThreadSample::is_starving)
     }
 
     /// The thread that waits most.
@@ -161,12 +200,22 @@ impl Snapshot {
             self.machines.iter().max_by(|a, b| badness_of(a).total_cmp(&badness_of(b)))?;
         let thread = machine.worst().filter(|thread| thread.is_waiting())?;
         let (name, role) = (escape::name(&machine.name), escape::name(&thread.role));
-        let mark = if thread.waiting_ns.is_some() { "! " } else { "" };
-        Some(format!(
-            "{mark}{name} waits longest: {role} on CPU {}, {}",
-            thread.cpu,
-            thread.to_words(", because of ")
-        ))
+        let words = thread.to_words(", because of ");
+        let cpu = thread.cpu;
+        Some(if thread.is_starving() {
+            format!("starving now: {name}, {role} on CPU {cpu}, for {words}")
+        } else {
+            format!("{name} waits longest: {role} on CPU {cpu}, {words}")
+        })
+    }
+
+    /// What the observation itself costs, and what it has missed.
+    #[must_use]
+    pub fn cost(&self) -> String {
+        let own = format!("{} % of a CPU", per_cent(self.own_share));
+        let kernel = self.kernel_share.map(|share| format!(", and {} % in BPF", per_cent(share)));
+        let lost = self.lost.map(|lost| format!("; {} lost", count_noun(lost, "event")));
+        own + &kernel.unwrap_or_default() + &lost.unwrap_or_default()
     }
 
     /// Sorts the machines by their worst wait, longest first, then by name.

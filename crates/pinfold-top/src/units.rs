@@ -1,8 +1,7 @@
 //! Numbers as they are shown.
 
 /// A share in per cent, without the sign.
-#[must_use]
-pub fn per_cent(share: f64) -> String {
+pub(crate) fn per_cent(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 

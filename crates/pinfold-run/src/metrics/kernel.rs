@@ -52,15 +52,23 @@ pub fn migrations(text: &str) -> Option<u64> {
     line.split_once(':')?.1.trim().parse().ok()
 }
 
-/// The exits of a machine by reason, as KVM counts them; empty without KVM.
-pub fn exits(host: &dyn Host, pid: Tid) -> BTreeMap<String, u64> {
+/// The folder of a machine, if it uses KVM.
+fn folder_of(host: &dyn Host, pid: Tid) -> Option<String> {
     let root = paths::kvm_statistics();
     let begin = format!("{pid}-");
-    let machines = host.list(&root).unwrap_or_default();
-    let Some(machine) = machines.iter().find(|name| name.starts_with(&begin)) else {
-        return BTreeMap::new();
-    };
-    let folder = format!("{root}/{machine}");
+    let machines = host.list(&root).ok()?;
+    let machine = machines.iter().find(|name| name.starts_with(&begin))?;
+    Some(format!("{root}/{machine}"))
+}
+
+/// All exits of a machine, as KVM counts them; `None` without KVM or root.
+pub fn exit_count(host: &dyn Host, pid: Tid) -> Option<u64> {
+    number(host, &folder_of(host, pid)?, "exits")
+}
+
+/// The exits of a machine by reason, as KVM counts them; empty without KVM.
+pub fn exits(host: &dyn Host, pid: Tid) -> BTreeMap<String, u64> {
+    let Some(folder) = folder_of(host, pid) else { return BTreeMap::new() };
     let mut found: Vec<(String, u64)> = host
         .list(&folder)
         .unwrap_or_default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinfold_host::{Clock as _, SystemClock};
 use pinfold_run::top::{self, LiveSource, RecordSource, Source, Viewer};
 use pinfold_run::{Exit, Failure, host, interrupt};
-use pinfold_top::{Flow, LiveTerminal, Screen, Snapshot, per_cent, rows};
+use pinfold_top::{Flow, LiveTerminal, Screen, Snapshot, rows};
 
 use crate::cli::TopArgs;
 use crate::output::{self, print_data};
@@ -86,9 +86,9 @@ fn text(snapshot: &Snapshot) -> String {
     if snapshot.machines.is_empty() {
         text.push_str("no machine is running here");
     } else {
-        text.push_str(&screen::draw_table(table, 1..6));
+        text.push_str(&screen::draw_table(table, 1..7));
     }
-    text.push_str(&format!("\nthis command: {} % of a CPU", per_cent(snapshot.own_share)));
+    text.push_str(&format!("\nthis command: {}", snapshot.cost()));
     for note in &snapshot.notes {
         text.push_str(&format!("\nnote: {}", output::name(note)));
     }
@@ -97,7 +97,7 @@ fn text(snapshot: &Snapshot) -> String {
 
 /// The machine and its longest wait in one cell, which is put on a line of its own if the table is
 /// too wide.
-fn join_cells(row: [String; 7]) -> Vec<String> {
+fn join_cells(row: [String; 8]) -> Vec<String> {
     let [machine, waits, numbers @ ..] = row;
     let first = if waits == "-" { machine } else { format!("{machine}: {waits}") };
     [first].into_iter().chain(numbers).collect()
