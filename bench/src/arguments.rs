@@ -61,6 +61,8 @@ pub enum Name {
     Start,
     /// How fast programs of others run in a slow node, by method
     Programs,
+    /// What a sample of `pinfold top` costs, by BPF and from /proc
+    Top,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// A study on a simulated cluster of 10,000 nodes
@@ -78,6 +80,7 @@ impl Name {
             | Name::Numad
             | Name::Start
             | Name::Programs
+            | Name::Top
             | Name::Emulate
             | Name::Scale => false,
         }

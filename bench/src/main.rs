@@ -23,6 +23,7 @@ mod scale;
 mod scratch;
 mod simulated;
 mod start;
+mod top;
 mod watch;
 
 use std::io::Write as _;
@@ -64,6 +65,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Numad => numad::run(arguments),
             Name::Start => start::run(arguments),
             Name::Programs => programs::run(arguments),
+            Name::Top => top::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

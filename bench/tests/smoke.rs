@@ -71,6 +71,17 @@ fn start_runs() {
 }
 
 #[test]
+fn top_runs() {
+    if !pinfold_host::process::is_root() {
+        println!("skipped: the BPF program needs root");
+        return;
+    }
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words = ["## top: ", "(500 vCPUs, paused) | BPF |", "(10 vCPUs that run) | /proc |"];
+    check("top", &["qemu-system-x86_64", "strace", &pinfold.to_string_lossy()], &words);
+}
+
+#[test]
 fn scale_runs() {
     let pinfold = Path::new(BENCH).with_file_name("pinfold");
     let words = ["100 nodes, 200 parts", "| merging all results", "| store |"];

@@ -109,6 +109,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-qemu",
             "pinfold-probe",
             "pinfold-exits",
+            "pinfold-top",
             "pinfold-stats",
             "pinfold-study",
             "pinfold-cluster",
