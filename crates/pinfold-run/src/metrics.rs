@@ -100,6 +100,10 @@ struct Caller {
 
 /// Listens at a socket. Its directory must exist, unless it is that of Pinfold's own sockets.
 fn listen_at(path: &str) -> Result<ControlSocket, Failure> {
+    if path.is_empty() {
+        return Err(Failure::new(Exit::Input, "--metrics: the path is empty")
+            .with_hint("name a socket, such as /run/pinfold/metrics"));
+    }
     let parent = path.rsplit_once('/').map_or(".", |(parent, _)| parent);
     if !parent.is_empty() && !files::exists(parent) && !files::is_runtime_dir(parent) {
         let text = format!("--metrics: there is no directory {}", escape::name(parent));

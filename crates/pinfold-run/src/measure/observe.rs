@@ -477,15 +477,14 @@ fn sched(
     watching.stop(host, &SystemClock).map_err(Failure::from)
 }
 
-/// The bound of gaps from the command line; 200 µs by default.
+/// The bound of gaps from an option of the command line.
 ///
 /// # Errors
 /// [`Failure`] if it is no time, or below the cost of observing.
-pub fn gap_bound(text: Option<&str>) -> Result<u64, Failure> {
-    let text = text.unwrap_or("200us");
-    let over_ns = time::parse_ns("--over", text)?;
+pub fn gap_bound(option: &str, text: &str) -> Result<u64, Failure> {
+    let over_ns = time::parse_ns(option, text)?;
     if over_ns < SHORTEST_GAP_NS {
-        return Err(Failure::new(Exit::Input, format!("--over {text}: too short"))
+        return Err(Failure::new(Exit::Input, format!("{option} {text}: too short"))
             .with_hint("give 10us or more: observing itself adds some µs to each gap"));
     }
     Ok(over_ns)

@@ -631,7 +631,7 @@ pub struct WatchArgs {
     #[arg(long, value_name = "SOCKET")]
     pub metrics: Option<String>,
     /// Also serve metrics at this port of 127.0.0.1, for every local user
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub metrics_port: Option<u16>,
     /// Add to the metrics how long threads could run and did not, and the causes of gaps of at
     /// least DURATION. It needs root and a kernel with BTF

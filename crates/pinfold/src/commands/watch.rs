@@ -2,6 +2,7 @@
 
 use pinfold_apply::WatchEvent;
 use pinfold_host::{Clock as _, SystemClock};
+use pinfold_run::measure::gap_bound;
 use pinfold_run::metrics::{Counts, MetricsAddress};
 use pinfold_run::watch::{self, Options};
 use pinfold_run::{Failure, HelperProgram, Session, ended_placements, host, run_monitor, time};
@@ -15,7 +16,7 @@ pub fn watch(arguments: &WatchArgs, state: Option<&str>) -> Result<(), Failure> 
     let metrics =
         MetricsAddress { socket: arguments.metrics.as_deref(), port: arguments.metrics_port };
     let gaps_over_ns =
-        arguments.gaps.as_deref().map(|over| time::parse_ns("--gaps", over)).transpose()?;
+        arguments.gaps.as_deref().map(|over| gap_bound("--gaps", over)).transpose()?;
     ended_placements::revert_ended(&host::live()?, state)?;
     let (state, program) = (host::state(state)?, HelperProgram::own()?);
     let session = Session { state: &state, program: &program };

@@ -49,7 +49,7 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         sites: arguments.sites,
         exits: &exits::observation_settings(&arguments.exits, duration_ns)?,
         per_vcpu: arguments.exits.per_vcpu,
-        over_ns: gap_bound(arguments.over.as_deref())?,
+        over_ns: gap_bound("--over", arguments.over.as_deref().unwrap_or("200us"))?,
         seconds,
         duration_ns,
         blocks: arguments.blocks.unwrap_or(1),

@@ -31,7 +31,7 @@ const SHOWN: [&[&str]; 14] = [
 const SMT4: &str = "package:2 [numa(memory=256GiB)] l3:8(size=10MiB) core:2 pu:4";
 
 /// Commands that end with an error: one of each class of them.
-const REFUSED: [&[&str]; 22] = [
+const REFUSED: [&[&str]; 24] = [
     &["plan", "--bogus"],
     &["apply", "--json"],
     &["apply"],
@@ -42,6 +42,8 @@ const REFUSED: [&[&str]; 22] = [
     &["emulate", "down"],
     &["emulate", "up", "no-such-platform.toml"],
     &["watch", "--metrics-port", "99999999"],
+    &["watch", "--metrics-port", "0"],
+    &["watch", "--metrics-port", "9478", "--gaps", "9us"],
     &["plan", "--tunable", "foo=bar", "--input", DESKTOP],
     &["plan", "--vcpus", "0"],
     &["plan", "--vcpus", "100", "-s", "low-latency", "--input", DESKTOP],

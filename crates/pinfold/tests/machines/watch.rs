@@ -433,6 +433,8 @@ fn a_pin_in_a_cpuset_of_libvirt_moves_the_thread_and_the_plan() {
 fn a_socket_of_metrics_needs_a_private_directory() {
     let sandbox = Sandbox::new();
     let watch = |socket: &str| sandbox.run(&["watch", "--metrics", socket]);
+    let said = watch("").expect_code(2);
+    assert!(said.contains("--metrics: the path is empty"), "{said}");
     let said = watch(&sandbox.path("none/metrics")).expect_code(2);
     assert!(said.contains("there is no directory") && said.contains("install -d -m 700"), "{said}");
     assert!(!files::exists(&sandbox.path("none")));
