@@ -63,6 +63,8 @@ pub enum Name {
     Programs,
     /// What a sample of `pinfold top` costs, by BPF and from /proc
     Top,
+    /// Whether a search on a running machine finds the winner that restarts find
+    Live,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// A study on a simulated cluster of 10,000 nodes
@@ -81,6 +83,7 @@ impl Name {
             | Name::Start
             | Name::Programs
             | Name::Top
+            | Name::Live
             | Name::Emulate
             | Name::Scale => false,
         }

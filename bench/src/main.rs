@@ -11,6 +11,7 @@ mod exits;
 mod first_second;
 mod gaps;
 mod guest;
+mod live;
 mod numad;
 mod origin;
 mod page;
@@ -66,6 +67,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Start => start::run(arguments),
             Name::Programs => programs::run(arguments),
             Name::Top => top::run(arguments),
+            Name::Live => live::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

@@ -31,7 +31,7 @@ cargo xtask COMMAND
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
           pin, plan, first-second (these by default), exits, watch, numad, gaps,
-          start, emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its
+          start, live (hours), emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its
           own, docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases

@@ -63,6 +63,11 @@ impl Histogram {
         }
     }
 
+    /// Adds all durations of another histogram.
+    pub fn join(&mut self, other: &Histogram) {
+        self.add(&other.buckets, other.count, other.sum_ns, other.max_ns.unwrap_or(0));
+    }
+
     /// Number of durations.
     pub fn count(&self) -> u64 {
         self.count
@@ -166,6 +171,9 @@ mod tests {
         assert_eq!(all.percentile(PERCENTILES[3]), None);
         assert_eq!((all.count(), all.max_ns()), (1_000, Some(1_000_000)));
         assert_eq!(all.filled_buckets().map(|(_, count)| count).collect::<Vec<_>>(), [989, 10, 1]);
+        let mut twice = all.clone();
+        twice.join(&all);
+        assert_eq!((twice.count(), twice.max_ns()), (2_000, Some(1_000_000)));
     }
 
     #[test]
@@ -178,7 +186,8 @@ mod tests {
 
     #[test]
     fn nothing_says_nothing() {
-        let none = Histogram::default();
+        let mut none = Histogram::default();
+        none.join(&Histogram::default());
         assert_eq!((none.max_ns(), none.mean_ns()), (None, None));
         assert!(PERCENTILES.iter().all(|percentile| none.percentile(*percentile).is_none()));
         assert_eq!(none.filled_buckets().count(), 0);

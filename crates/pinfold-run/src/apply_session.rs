@@ -68,7 +68,7 @@ pub fn apply<'c>(
 }
 
 /// Records the number of steps in the marks of a placement.
-fn record_complete(journal: &Journal<'_>) {
+pub(crate) fn record_complete(journal: &Journal<'_>) {
     if let Err(error) = journal.record_complete() {
         say(&format!(
             "note: an undo would not detect a truncated journal: {}",
@@ -167,7 +167,8 @@ fn restore(
     Ok("the placement was reverted")
 }
 
-fn replace_plan(
+/// Replaces the plan of a journal. After a failure nothing is reverted.
+pub(crate) fn replace_plan(
     host: &LiveHost,
     Placement { plan, target }: Placement<'_>,
     journal: &mut Journal<'_>,
@@ -290,6 +291,15 @@ pub fn apply_command<'c>(
             Err(failure)
         }
     }
+}
+
+/// Begins the journal of a placement that ends with this process, before any of its steps.
+pub(crate) fn begin_supervised<'c>(
+    host: &LiveHost,
+    placement: Placement<'_>,
+    journals: &Journals<'c>,
+) -> Result<Journal<'c>, Failure> {
+    begin(host, placement, journals, stay())
 }
 
 fn stay() -> PlacementLifetime {

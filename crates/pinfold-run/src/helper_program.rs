@@ -57,6 +57,13 @@ pub(crate) enum Helper<'a> {
         /// The command.
         command: &'a [String],
     },
+    /// Undoes a placement: the command of a gate that a process keeps closed while it lives.
+    Undo {
+        /// Path of the state directory.
+        state: &'a str,
+        /// Id of the journal.
+        journal: &'a str,
+    },
     /// Releases a vnode when the heartbeats end: [`crate::emulate::helpers::spawn_watchdog`].
     Sentinel(&'a Cleanup),
     /// The supervisor of a platform: [`crate::emulate::supervisor::supervise`].
@@ -115,6 +122,9 @@ impl HelperProgram {
                 line.extend(socket.into_iter().flat_map(|socket| ["--socket", socket]));
                 line.push("--");
                 line.extend(command.iter().map(String::as_str));
+            }
+            Helper::Undo { state, journal } => {
+                line.extend(["--state-dir", state, "undo", journal]);
             }
             Helper::Sentinel(Cleanup::Thaw { files }) => {
                 writes = files.iter().map(|(path, value)| format!("{path}={value}")).collect();

@@ -25,6 +25,7 @@ use pinfold_study::measured::{MeasuredBlock, Measurement};
 pub use self::compare::{ComparedSides, Request, against_native, files, plans};
 pub use self::cross_check::{Against, CrossCheck, Reported, against};
 pub use self::guest::Guest;
+pub(crate) use self::observe::watch_failure;
 pub use self::observe::{
     Instrument, ObservationResult, ObservationTarget, ObserveRequest, gap_bound, machine_names,
     observe, quantities,

@@ -16,7 +16,7 @@ mod futex_cycles;
 mod guest_trials;
 mod guests;
 mod interference;
-mod job;
+pub(crate) mod job;
 mod local;
 mod machines;
 pub mod page;

@@ -6,14 +6,15 @@ use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, process};
 use pinfold_model::{
     Change, CpuSet, Finding, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, SettingManager,
-    TaskId, ThreadPlan, Tid, Topology, VnodePlan, VnodeRequest, escape,
+    TaskId, ThreadPlan, Tid, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work, escape,
 };
 use pinfold_vm::hypervisors::VmProcess;
 use pinfold_vm::libvirt::{Domain, Libvirt, LibvirtError, NUMATUNE, PinTarget, Pins, memory_value};
 use pinfold_vm::{DiscoveredVm, Hypervisor, Monitor, VmError, VmSelector, hypervisors, threads};
 
 use crate::message::say;
-use crate::{Exit, Failure, inputs};
+use crate::vcpus::Vcpus;
+use crate::{Exit, Failure, inputs, plans};
 
 const MONITOR_TIMEOUT_NS: u64 = 5_000_000_000;
 const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
@@ -194,6 +195,45 @@ impl Vm {
             monitor: None,
             domain: None,
         })
+    }
+}
+
+impl Vm {
+    /// The request for its threads as they run: their number, and for a domain what its file says.
+    ///
+    /// # Errors
+    /// [`Failure`] if the file of its domain cannot be parsed.
+    pub fn request(&self, topology: &Topology) -> Result<VnodeRequest, Failure> {
+        let iothreads = self.found.threads.iter();
+        let iothreads =
+            iothreads.filter_map(|thread| thread.role.iothread().map(str::to_owned)).collect();
+        let described = self.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
+        let count = VcpuCount::Exactly(Vcpus::from_found(&self.found).count());
+        let mut vnode =
+            described.unwrap_or_else(|| VnodeRequest::vm(&self.name, VmRequest::from_vcpus(count)));
+        if let Work::Vm(asked) = &mut vnode.work {
+            // The running threads are those to be placed.
+            inputs::set_vcpus(asked, count);
+            asked.iothreads = iothreads;
+        }
+        Ok(vnode)
+    }
+
+    /// The target of a plan for it, with the settings to make through libvirt, and findings on what
+    /// libvirt does not support.
+    ///
+    /// # Errors
+    /// [`Failure`] if libvirt does not answer, or the plan has several vnodes.
+    pub fn target(
+        &self,
+        plan: &Plan,
+        definition: Definition,
+    ) -> Result<(Target, Vec<Finding>), Failure> {
+        let mut target = to_target(&self.found);
+        let Some(domain) = &self.domain else { return Ok((target, Vec::new())) };
+        let (kept, findings) = domain.managed_settings(plans::single(plan)?, definition)?;
+        target.kept = kept;
+        Ok((target, findings))
     }
 }
 

@@ -8,6 +8,7 @@
 //! measured by [`crate::guest`].
 
 mod candidates;
+pub mod live;
 mod persist;
 
 pub use persist::PageData;

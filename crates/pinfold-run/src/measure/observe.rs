@@ -453,7 +453,8 @@ fn watch_by(
     }
 }
 
-fn watch_failure(error: sched_latency::WatchError) -> Failure {
+/// The failure of an observation that cannot begin.
+pub(crate) fn watch_failure(error: sched_latency::WatchError) -> Failure {
     match error {
         sched_latency::WatchError::Host(error) => Failure::from(error),
         sched_latency::WatchError::NoThreads | sched_latency::WatchError::Gone { .. } => {

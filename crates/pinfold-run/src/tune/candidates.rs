@@ -52,15 +52,21 @@ pub fn candidates(
 
 /// `none` first, without duplicates.
 fn names(options: &Options) -> Vec<String> {
-    let mut names = vec![NONE.to_owned()];
-    let asked: Vec<String> = if options.strategies.is_empty() {
-        strategies().iter().map(|strategy| strategy.name.to_owned()).collect()
-    } else {
-        options.strategies.clone()
-    };
+    let mut names = strategy_names(&options.strategies);
+    names.retain(|name| name != NONE);
+    names.insert(0, NONE.to_owned());
+    names
+}
+
+/// The strategies to try, without duplicates: all, if none is named.
+pub fn strategy_names(asked: &[String]) -> Vec<String> {
+    if asked.is_empty() {
+        return strategies().iter().map(|strategy| strategy.name.to_owned()).collect();
+    }
+    let mut names: Vec<String> = Vec::new();
     for name in asked {
-        if !names.contains(&name) {
-            names.push(name);
+        if !names.contains(name) {
+            names.push(name.clone());
         }
     }
     names

@@ -60,7 +60,10 @@ const EXAMPLES: [(&str, [&str; 2]); 31] = [
         "compare",
         ["compare before.json after.json", "compare --plan a.json --plan b.json -- wakeup"],
     ),
-    ("tune", ["tune --demo", "tune --goal throughput -- qemu-system-x86_64 -smp 4 disk.img"]),
+    (
+        "tune",
+        ["tune --libvirt desktop", "tune --goal throughput -- qemu-system-x86_64 -smp 4 disk.img"],
+    ),
     ("exits", ["exits --libvirt desktop", "exits --micro-guest"]),
     ("report", ["report", "report --list"]),
     ("emulate", ["emulate methods", "emulate up platform.toml"]),
@@ -144,6 +147,7 @@ const RARE: [(&str, &[&str]); 6] = [
     (
         "tune",
         &[
+            "better",
             "max_gap",
             "full",
             "avoid",

@@ -6,19 +6,19 @@ use pinfold_apply::order::MoveAction;
 use pinfold_apply::{Applied, Difference, Journal, Journals, Target};
 use pinfold_host::{LiveHost, SystemClock};
 use pinfold_model::text::count_noun;
-use pinfold_model::{Command, Plan, Topology, VcpuCount, VmRequest, VnodeRequest, Work, escape};
+use pinfold_model::{Command, Plan, Topology, escape};
 use pinfold_plan::schema;
 use pinfold_run::{
     Exit, Failure, HelperProgram,
     apply_session::{self, Existing, OnStop, Placement},
     claims::Claims,
-    end_waiter, ended_placements, host, inputs, interrupt, plans,
+    end_waiter, ended_placements, host, inputs, interrupt,
     replan::OtherOwners,
     rt_watchdog::Supervision,
     run_monitor::{self, Monitored},
     start_lock::StartLock,
     start_memory::TableReport,
-    target::{Definition, ManagedDomain, Vm, to_target},
+    target::{Definition, ManagedDomain, Vm},
     undo,
     vcpus::Vcpus,
 };
@@ -361,13 +361,9 @@ fn apply_and_monitor(
 }
 
 fn target_of(vm: &Vm, plan: &Plan, config: bool) -> Result<Target, Failure> {
-    let mut target = to_target(&vm.found);
-    if let Some(domain) = &vm.domain {
-        let definition = if config { Definition::Changed } else { Definition::Untouched };
-        let (kept, findings) = domain.managed_settings(plans::single(plan)?, definition)?;
-        findings.iter().for_each(|finding| print_message(&finding.to_string()));
-        target.kept = kept;
-    }
+    let definition = if config { Definition::Changed } else { Definition::Untouched };
+    let (target, findings) = vm.target(plan, definition)?;
+    findings.iter().for_each(|finding| print_message(&finding.to_string()));
     Ok(target)
 }
 
@@ -446,21 +442,7 @@ fn plan_for(
         }
         return Ok(plan);
     }
-    let iothreads = vm
-        .found
-        .threads
-        .iter()
-        .filter_map(|thread| thread.role.iothread().map(str::to_owned))
-        .collect();
-    let described = vm.domain.as_ref().map(|domain| domain.request(topology)).transpose()?;
-    let count = VcpuCount::Exactly(vcpus.count());
-    let mut vnode =
-        described.unwrap_or_else(|| VnodeRequest::vm(&vm.name, VmRequest::from_vcpus(count)));
-    if let Work::Vm(asked) = &mut vnode.work {
-        // The running threads are those to be placed.
-        inputs::set_vcpus(asked, count);
-        asked.iothreads = iothreads;
-    }
+    let vnode = vm.request(topology)?;
     let mut request = common::request(&arguments.placement, vec![vnode], topology)?;
     vcpus.map_pins_to_indexes(&mut request)?;
     let strategy = arguments.placement.strategy.as_deref();

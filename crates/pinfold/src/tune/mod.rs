@@ -2,6 +2,7 @@
 //!
 //! The run is in [`pinfold_run::tune`]; this module reads the arguments and prints the result.
 
+mod live;
 mod preview;
 mod print;
 
@@ -21,6 +22,9 @@ pub use print::show_result;
 pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let host = host::live()?;
     interrupt::install()?;
+    if let Some(selector) = arguments.vm.selector() {
+        return live::tune(arguments, &host, selector, state);
+    }
     let topology = inputs::topology(&host, None)?;
     let avoid = inputs::pus("--avoid", &arguments.avoid)?;
     inputs::require_known("--avoid", &avoid, &topology)?;
@@ -32,7 +36,7 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
             cli::Goal::Balanced => Goal::Balanced,
         },
         max_gap_ns: max_gap.map(|text| time::parse_ns("--max-gap", text)).transpose()?,
-        budget_ns: time::parse_ns("--budget", &arguments.budget)?,
+        budget_ns: time::parse_ns("--budget", budget(arguments))?,
         strategies: if arguments.demo && arguments.strategies.is_empty() {
             // They fit into the default budget on any machine.
             let tried = in_turn(|turns| turns.demo).into_iter();
@@ -56,6 +60,11 @@ pub fn tune(arguments: &TuneArgs, state: Option<&str>) -> Result<(), Failure> {
     let on = TuningHost { host: &host, topology: &topology, state, program: &program };
     let (store, run) = pinfold_run::tune::tune(&options, on, &mut subject, display)?;
     print::report(arguments, &store, run, &topology)
+}
+
+/// The budget of a run that starts machines.
+fn budget(arguments: &TuneArgs) -> &str {
+    arguments.budget.as_deref().unwrap_or("10m")
 }
 
 /// The subject of the command line.

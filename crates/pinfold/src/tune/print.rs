@@ -81,7 +81,7 @@ fn next(arguments: &TuneArgs, page: &Page, run: RunId) -> String {
         ),
         None => format!(
             "Next: a longer run may give a verdict: set --budget above {} (this was run {run})",
-            arguments.budget
+            super::budget(arguments)
         ),
     }
 }

@@ -14,6 +14,7 @@ mod full_disk;
 mod gaps;
 mod guard;
 mod interrupted;
+mod live;
 mod measure;
 mod measure_guest;
 mod metrics;

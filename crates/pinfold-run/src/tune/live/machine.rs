@@ -1,0 +1,269 @@
+//! The machine of a search: places it, notices what others change, and leaves it as it was.
+
+use std::collections::BTreeMap;
+
+use pinfold_apply::{Journal, NotReplaced};
+use pinfold_host::process::{self, Child, Stdio};
+use pinfold_host::{Host as _, LiveHost, paths, schedstat};
+use pinfold_model::text::count_noun;
+use pinfold_model::{CpuSet, Role, TaskId, Tid, escape};
+
+use super::Options;
+use super::plans::Placed;
+use crate::apply_session::{self, OnStop, Placement};
+use crate::helper_program::Helper;
+use crate::rt_watchdog::{HeartbeatThread, RtWatchdog, Supervision};
+use crate::target::Vm;
+use crate::{Exit, Failure, interrupt};
+
+/// A machine whose placement is changed and put back.
+pub(super) struct LiveMachine<'s, 'c> {
+    pub host: &'s LiveHost,
+    options: &'s Options,
+    supervision: Supervision<'s, 'c>,
+    name: String,
+    process: TaskId,
+    tasks: Vec<(TaskId, Role)>,
+    journal: Journal<'c>,
+    /// The masks of its threads as they are meant to be now.
+    masks: BTreeMap<Tid, CpuSet>,
+    guard: Option<HeartbeatThread>,
+    /// Undoes the journal when the standard input that this process holds is closed.
+    reverter: Child,
+}
+
+/// What the vCPUs did so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct VcpuTimes {
+    /// Run time of all (ns).
+    pub run_ns: u64,
+    /// The run delay of each (ns).
+    pub delays_ns: BTreeMap<Tid, u64>,
+}
+
+impl<'s, 'c> LiveMachine<'s, 'c> {
+    /// Begins a search. Fails if the machine is placed, or another process works on it.
+    pub fn begin(
+        host: &'s LiveHost,
+        vm: Vm,
+        options: &'s Options,
+        first: &Placed,
+        supervision: Supervision<'s, 'c>,
+    ) -> Result<Self, Failure> {
+        let placement = Placement { plan: &first.plan, target: &first.target };
+        let journal = apply_session::begin_supervised(host, placement, supervision.journals)?;
+        let (id, state) = (&journal.record().header.id, supervision.journals.state_dir());
+        let undo = supervision.program.words(Helper::Undo { state: &state, journal: id });
+        let reverter = supervision.program.spawn(Helper::Gate { socket: None, command: &undo });
+        let reverter = reverter.stdin(Stdio::Pipe).stdout(Stdio::Null).stderr(Stdio::Null);
+        let mut machine = Self {
+            host,
+            options,
+            supervision,
+            process: journal.record().header.vm,
+            tasks: vm.found.tasks(),
+            name: vm.name,
+            journal,
+            masks: BTreeMap::new(),
+            guard: None,
+            reverter: reverter.detach().start()?,
+        };
+        machine.masks = machine.read_masks()?;
+        Ok(machine)
+    }
+
+    /// Its threads with their roles.
+    pub fn tasks(&self) -> &[(TaskId, Role)] {
+        &self.tasks
+    }
+
+    /// The threads of its vCPUs.
+    pub fn vcpus(&self) -> impl Iterator<Item = Tid> {
+        let vcpus = self.tasks.iter().filter(|(_, role)| role.is_vcpu());
+        vcpus.map(|(task, _)| task.tid)
+    }
+
+    /// The CPUs on which a thread may run, as they are meant to be now.
+    pub fn mask(&self, tid: Tid) -> Option<&CpuSet> {
+        self.masks.get(&tid)
+    }
+
+    /// Applies a placement, or puts the present one back. Returns why it cannot be applied; the
+    /// present one is then active.
+    pub fn place(&mut self, placed: Option<&Placed>) -> Result<Option<String>, Failure> {
+        self.check()?;
+        let former = self.guard.take();
+        let why = match placed {
+            None => self.put_back().map(|()| None),
+            Some(placed) => self.replace(placed),
+        };
+        if let Some(former) = former
+            && !former.end()
+        {
+            let text = "Pinfold was suspended, and the vCPUs lost their real-time priority";
+            return Err(Failure::new(Exit::Vm, text));
+        }
+        let why = why?;
+        self.masks = self.read_masks()?;
+        Ok(why)
+    }
+
+    fn replace(&mut self, placed: &Placed) -> Result<Option<String>, Failure> {
+        let id = &self.journal.record().header.id;
+        let guard = RtWatchdog::new(self.supervision, &placed.plan, id)?;
+        self.guard = guard.map(HeartbeatThread::start).transpose()?;
+        let placement = Placement { plan: &placed.plan, target: &placed.target };
+        match apply_session::replace_plan(self.host, placement, &mut self.journal, OnStop::Undo) {
+            Ok(_) => {
+                apply_session::record_complete(&self.journal);
+                Ok(None)
+            }
+            Err(NotReplaced::Abandoned) => Err(interrupted()),
+            Err(NotReplaced::Failed(why)) => {
+                self.require_alive()?;
+                self.put_back()?;
+                Ok(Some(why))
+            }
+            Err(NotReplaced::Unwritten(error)) => Err(Failure::from(error)),
+        }
+    }
+
+    fn put_back(&mut self) -> Result<(), Failure> {
+        let report = pinfold_apply::undo_host_part(self.host, &mut self.journal);
+        if report.is_complete() {
+            return Ok(());
+        }
+        let lines: Vec<String> = report.failed.iter().map(ToString::to_string).collect();
+        Err(Failure::new(Exit::Host, format!("cannot put it back: {}", lines.join("; "))))
+    }
+
+    /// Puts the machine back as it was, and ends the search.
+    pub fn end(self) -> Result<(), Failure> {
+        let undone = apply_session::undo(self.host, self.journal);
+        if let Some(guard) = self.guard {
+            guard.end();
+        }
+        // It is killed: there is nothing left to undo, or the failure says what.
+        drop(self.reverter);
+        undone.map(drop)
+    }
+
+    /// Fails if the search must end: a request to stop, the end of the machine, another mask.
+    pub fn check(&self) -> Result<(), Failure> {
+        if interrupt::is_requested() {
+            return Err(interrupted());
+        }
+        self.require_alive()?;
+        for (tid, mask) in &self.masks {
+            match self.host.affinity(*tid) {
+                Ok(now) if now == *mask => {}
+                Ok(now) => {
+                    return Err(self.changed(&format!(
+                        "{} (thread {tid}) was moved from {mask} to {now}",
+                        self.role(*tid)
+                    )));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds it again, to compare its vCPUs and its state.
+    pub fn check_whole(&self) -> Result<(), Failure> {
+        let vm = Vm::find(self.host, &self.options.selector);
+        self.require_alive()?;
+        let mut vm = vm?;
+        let now = vm.found.tasks().into_iter().filter(|(_, role)| role.is_vcpu());
+        let known = self.tasks.iter().filter(|(_, role)| role.is_vcpu());
+        if vm.found.pid != self.process.tid || !now.clone().eq(known.clone().cloned()) {
+            let (now, before) = (now.count(), known.count());
+            let now = count_noun(now, "vCPU");
+            return Err(self.changed(&format!("it has {now} with other threads, {before} before")));
+        }
+        let state = vm.monitor.as_mut().map(|monitor| monitor.status()).transpose()?;
+        match state {
+            Some(state) if !state.running => Err(self.stopped(&format!("is {}", state.name))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The failure of a machine whose vCPUs do not run.
+    pub fn stopped(&self, how: &str) -> Failure {
+        let text = format!("machine {} {how}, so nothing can be measured", self.short_name());
+        Failure::new(Exit::Vm, text).with_hint("continue it, and run the search again")
+    }
+
+    fn changed(&self, what: &str) -> Failure {
+        let text = format!(
+            "the search ended because another program changed machine {}: {what}; that change was \
+             kept",
+            self.short_name()
+        );
+        Failure::new(Exit::No, text)
+            .with_hint("run the search again when nothing else places this machine")
+    }
+
+    fn require_alive(&self) -> Result<(), Failure> {
+        if process::task_alive(self.host, self.process)? {
+            return Ok(());
+        }
+        let text = format!("machine {} ended during the search", self.short_name());
+        Err(Failure::new(Exit::Vm, text))
+    }
+
+    fn short_name(&self) -> String {
+        escape::short_name(&self.name).to_string()
+    }
+
+    fn role(&self, tid: Tid) -> String {
+        let known = self.tasks.iter().find(|(task, _)| task.tid == tid);
+        known.map_or_else(|| Role::Worker.to_string(), |(_, role)| role.to_string())
+    }
+
+    /// The masks of all threads of its process, and of its threads in others.
+    fn read_masks(&self) -> Result<BTreeMap<Tid, CpuSet>, Failure> {
+        let names = match self.host.list(&paths::task_dir(self.process.tid)) {
+            Ok(names) => names,
+            Err(error) if error.is_gone() => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let own = names.iter().filter_map(|name| name.parse().ok().map(Tid));
+        let mut masks = BTreeMap::new();
+        for tid in own.chain(self.tasks.iter().map(|(task, _)| task.tid)) {
+            match self.host.affinity(tid) {
+                Ok(mask) => {
+                    masks.insert(tid, mask);
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(masks)
+    }
+
+    /// Run time and run delays of the vCPUs.
+    pub fn vcpu_times(&self) -> Result<VcpuTimes, Failure> {
+        let mut times = VcpuTimes::default();
+        for tid in self.vcpus() {
+            let path = paths::task_schedstat(self.process.tid, tid);
+            let text = self.host.read_text(&path);
+            let text = match text {
+                Err(error) if error.is_gone() => {
+                    self.require_alive()?;
+                    continue;
+                }
+                text => text?,
+            };
+            let stat = schedstat::parse(&text).map_err(|error| Failure::from(error.at(&path)))?;
+            times.run_ns += stat.run_ns;
+            times.delays_ns.insert(tid, stat.delay_ns);
+        }
+        Ok(times)
+    }
+}
+
+fn interrupted() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted")
+}
