@@ -238,8 +238,7 @@ fn end(
             Err(left)
         }
         (Ok(()), Err(failure)) => {
-            let message =
-                format!("{}; the machine is as it was before the search", failure.message);
+            let message = format!("{}; what the search changed was reverted", failure.message);
             Err(Failure { message, ..failure })
         }
     }

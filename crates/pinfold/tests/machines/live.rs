@@ -237,7 +237,7 @@ fn an_interrupted_search_leaves_the_machine_and_a_second_one_is_refused() {
     running.machine.refuse(&second, 3, "another pinfold process is managing this process");
     search.terminate().expect("it runs");
     let said = running.expect_end(search, 130);
-    assert_parts(&said, &["the machine is as it was before the search"]);
+    assert_parts(&said, &["interrupted; what the search changed was reverted"]);
     running.assert_as_before();
     // A machine that is placed already is no baseline.
     running.machine.print(&["apply", "--pid", &pid, "--strategy", "compact"]);

@@ -83,6 +83,23 @@ fn xml(daemon: &Daemon, words: &[&str]) -> String {
 }
 
 #[test]
+fn a_search_on_a_domain_leaves_its_pins() {
+    let own = LiveHost::new().expect("a host").affinity(own_pid()).expect("a mask");
+    let tune = format!("<cputune><vcpupin vcpu='1' cpuset='{own}'/></cputune>");
+    let Some(daemon) = domain(&tune) else { return };
+    let pid = pid(&daemon);
+    let before = (masks(pid), xml(&daemon, &["--inactive"]));
+    let words = ["tune", "--libvirt", NAME, "--strategies", "compact", "--budget", "2m"];
+    let said = pinfold(&daemon, &words).expect_code(4);
+    assert!(said.contains("is paused, so nothing can be measured"), "{said}");
+    daemon.virsh(&["resume", NAME]).expect("it runs");
+    let found = pinfold(&daemon, &[&words[..], &["--json"]].concat()).expect_success().json();
+    assert_eq!(found["machine"], NAME);
+    assert!(found["placements"][2]["windows"].as_u64().is_some_and(|windows| windows > 0));
+    assert_eq!((masks(pid), xml(&daemon, &["--inactive"])), before);
+}
+
+#[test]
 fn apply_goes_through_libvirt_and_back() {
     // Half a <cputune>: one pin of the domain's own.
     let all = LiveHost::new().expect("a host").affinity(own_pid());
