@@ -109,7 +109,8 @@ impl LiveMachine<'_, '_> {
         Ok(Observation {
             figure,
             source,
-            share: after.longest_delay_since(&before) as f64 / observed_ns.max(1) as f64,
+            // A wait that began before counts with its whole length.
+            share: (after.longest_delay_since(&before) as f64 / observed_ns.max(1) as f64).min(1.0),
             waits,
             observed_ns,
             wash_out_ns: washed_out.took_ns,
