@@ -6,7 +6,7 @@
 //! command continues, and `pinfold undo` reverts the placement.
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 
@@ -14,14 +14,14 @@ use pinfold_apply::Target;
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, ControlSocket, EventWatcher, LiveHost, SystemClock};
-use pinfold_model::{NodeId, Plan, Role};
+use pinfold_model::{NodeId, Plan, Role, TaskId, Tid};
 
 use crate::apply_session::{self, Placement};
 use crate::descendants::{Descendants, OnLeft};
 use crate::emulate::exec::forward_signals;
 use crate::helper_program::{Helper, HelperProgram, Session};
 use crate::message::say;
-use crate::noise::{Counters, Detail, Noise, Observer};
+use crate::noise::{self, Counters, Detail, Noise, ObservedCommand, Observer};
 use crate::rt_watchdog::{RtWatchdog, Supervision};
 use crate::start_lock::StartLock;
 use crate::start_memory::StartMemory;
@@ -32,7 +32,7 @@ const GATE_NS: u64 = 10_000_000_000;
 /// Maximum wait if no watchdog needs heartbeats; signals and the end of the command interrupt it.
 const LONGEST_WAIT_NS: u64 = 5_000_000_000;
 const GO: u8 = b'g';
-/// Name of a gate's socket, before and after the PID of its process.
+/// Name of a gate's socket, before and after the PID of its process and the number of the gate.
 const SOCKET: (&str, &str) = ("run-", ".sock");
 
 /// A command that has ended.
@@ -68,9 +68,14 @@ pub fn run(
     plan.findings.iter().for_each(|finding| say(&finding.to_string()));
     interrupt::install_forward()?;
     interrupt::install_child()?;
-    let gate = Gate::open(state)?;
+    let gate = Gate::open(state, 0)?;
     let node = StartMemory::read(&host, plan, None)?.node();
     let mut command = gate.start(program, words, node)?;
+    // Not before: the command inherits the mask, and gets it back when it is no longer placed.
+    let is_off = noise::leave_cores(&host, process::own_pid(), plan)?;
+    if detail == Detail::Gaps && !is_off {
+        say(&noise::shares_cpus().to_string());
+    }
     let target = Target {
         started_on: node,
         ..Target::new(command.pid(), vec![(command.task(), Role::Task)])
@@ -84,13 +89,15 @@ pub fn run(
     apply_session::report(&applied);
     let descendants = Descendants::read(&host, command.pid(), group)?;
     let cpus = plan.pus();
-    let observer =
-        (detail == Detail::Gaps).then(|| Observer::start(command.task(), &cpus)).transpose();
+    let observed =
+        ObservedCommand { name: String::new(), task: command.task(), cpus: cpus.clone() };
+    let observer = (detail == Detail::Gaps).then(|| Observer::start(vec![observed])).transpose();
     let before = Counters::read(&host, &cpus);
     let ended = gate.release_command(&mut command).and_then(|()| {
         let status = wait(&host, &descendants, &mut command, guard.as_mut())?;
         let after = Counters::read(&host, &cpus);
-        let noise = before.and_then(|before| Ok(after?.since(&before).with(observer?)));
+        let observed = observer.map(|observer| observer.and_then(|one| one.stop().pop()));
+        let noise = before.and_then(|before| Ok(after?.since(&before).with(observed?)));
         Ok(Ended { status, noise })
     });
     if ended.is_err() {
@@ -149,21 +156,42 @@ fn wait(
 pub(crate) fn is_socket(name: &str) -> bool {
     let (prefix, suffix) = SOCKET;
     let pid = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
-    pid.is_some_and(|pid| pid.parse::<u32>().is_ok())
+    let numbers = pid.and_then(|numbers| numbers.split_once('-'));
+    numbers.is_some_and(|(pid, gate)| pid.parse::<u32>().is_ok() && gate.parse::<usize>().is_ok())
 }
 
 /// The point where a command waits until it is placed.
-struct Gate {
+pub(crate) struct Gate {
     door: ControlSocket,
     path: String,
 }
 
 impl Gate {
-    fn open(state: &StateDir) -> Result<Self, Failure> {
+    /// The gate with this number of this process.
+    pub(crate) fn open(state: &StateDir, number: usize) -> Result<Self, Failure> {
         let (prefix, suffix) = SOCKET;
-        let path = state.path_of(&format!("{prefix}{}{suffix}", process::own_pid()));
+        let path = state.path_of(&format!("{prefix}{}-{number}{suffix}", process::own_pid()));
         let door = ControlSocket::at(&path)?;
         Ok(Self { door, path })
+    }
+
+    /// The command line of a command that waits at the gate.
+    pub(crate) fn words(&self, program: &HelperProgram, command: &[String]) -> Vec<String> {
+        program.words(Helper::Gate { socket: Some(&self.path), command })
+    }
+
+    /// The command, if it has come. `find` identifies it by its PID: `status` and `undo` connect
+    /// too, to see whether the socket is in use.
+    pub(crate) fn accept(
+        &self,
+        find: &dyn Fn(Tid) -> Result<Option<TaskId>, Failure>,
+    ) -> Result<Option<WaitingCommand>, Failure> {
+        while let Some(stream) = self.door.accept() {
+            if let Some(task) = find(ControlSocket::peer_of(&stream)?)? {
+                return Ok(Some(WaitingCommand { task, stream }));
+            }
+        }
+        Ok(None)
     }
 
     /// Starts the command at the gate; its memory is bound to `node`, if given.
@@ -181,22 +209,40 @@ impl Gate {
     fn release_command(self, command: &mut Child) -> Result<(), Failure> {
         let until = SystemClock.now_ns().saturating_add(GATE_NS);
         let mut watcher = EventWatcher::default();
-        let mut stream = loop {
-            if let Some(stream) = self.door.accept() {
-                if ControlSocket::peer_of(&stream)? == command.pid() {
-                    break stream;
-                }
-                // `status` and `undo` connect too, to see whether the socket is in use.
-                continue;
+        loop {
+            if let Some(waiting) =
+                self.accept(&|pid| Ok((pid == command.pid()).then(|| command.task())))?
+            {
+                return waiting.release();
             }
             let left = until.saturating_sub(SystemClock.now_ns());
             let ended = command.try_wait()?.is_some();
             if left == 0 || ended {
                 return Err(early_exit());
             }
-            watcher.wait(left, &[self.door.as_fd()])?;
-        };
-        stream.write_all(&[GO]).map_err(|_| early_exit())
+            watcher.wait(left, &[self.as_fd()])?;
+        }
+    }
+}
+
+impl AsFd for Gate {
+    /// Readable when a process has connected.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.door.as_fd()
+    }
+}
+
+/// A command that waits at its gate.
+pub(crate) struct WaitingCommand {
+    /// The command.
+    pub(crate) task: TaskId,
+    stream: UnixStream,
+}
+
+impl WaitingCommand {
+    /// Lets it continue.
+    pub(crate) fn release(mut self) -> Result<(), Failure> {
+        self.stream.write_all(&[GO]).map_err(|_| early_exit())
     }
 }
 

@@ -9,6 +9,7 @@
 //! <https://docs.kernel.org/filesystems/proc.html>
 
 mod observer;
+mod own_threads;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +18,8 @@ use pinfold_host::{Clock as _, Host, SystemClock, paths, process};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, PuId};
 
-use self::observer::Observed;
-pub(crate) use self::observer::Observer;
+pub(crate) use self::observer::{Observed, ObservedCommand, Observer};
+pub(crate) use self::own_threads::{leave_cores, shares_cpus};
 use crate::Failure;
 
 /// The interrupt of the kernel's own tick, which stays on CPUs that run a task.
@@ -93,9 +94,13 @@ pub enum Detail {
 
 impl Noise {
     /// With what was observed meanwhile.
-    pub(crate) fn with(mut self, observer: Option<Observer>) -> Self {
-        self.observed = observer.map(Observer::stop).unwrap_or_default();
-        self
+    pub(crate) fn with(self, observed: Option<Observed>) -> Self {
+        Self { observed: observed.unwrap_or_default(), ..self }
+    }
+
+    /// With this number of switches, for a command that is not a child of this process.
+    pub(crate) fn with_switches(self, switches: u64) -> Self {
+        Self { switches, ..self }
     }
 
     /// Why the CPUs were not quiet.

@@ -1,5 +1,5 @@
-//! Observes a command while it runs: the gaps of its tasks, its migrations, and the frequency of
-//! its CPUs.
+//! Observes commands while they run: the gaps of their tasks, their migrations, and the frequency of
+//! their CPUs. Several commands are observed by one thread and one set of BPF programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,12 +9,11 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use pinfold_host::{
-    Clock as _, Counter, CounterEvent, Host as _, HostMut as _, LiveHost, SystemClock, paths,
-    process,
+    Clock as _, Counter, CounterEvent, Host as _, LiveHost, SystemClock, paths, process,
 };
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Role, TaskId, escape};
-use pinfold_probe::gaps::{self, Cause, Gap, GapReport, GapWatch, Subject};
+use pinfold_probe::gaps::{self, Cause, Gap, GapReport, GapWatch, Subject, SubjectName};
 
 use crate::Failure;
 
@@ -29,9 +28,20 @@ const FREQUENCY_NS: u64 = 1_000_000_000;
 const MOST_TIME: u64 = 100;
 const MOST_CHANGE: u64 = 10;
 
-/// What was observed; `None` where this host or this user cannot observe it.
+/// A command that is observed.
+#[derive(Clone, Debug)]
+pub(crate) struct ObservedCommand {
+    /// Its name, if there are several.
+    pub(crate) name: String,
+    /// The command; all that it starts belongs to it.
+    pub(crate) task: TaskId,
+    /// Its CPUs.
+    pub(crate) cpus: CpuSet,
+}
+
+/// What was observed of a command; `None` where this host or this user cannot observe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     pub(super) gaps: Option<GapNoise>,
     pub(super) migrations: Option<u64>,
     /// The lowest and the highest frequency (kHz).
@@ -43,56 +53,58 @@ pub(super) struct Observed {
 /// An observation in progress.
 pub(crate) struct Observer {
     ends: Arc<AtomicBool>,
-    thread: JoinHandle<Observed>,
-    migrations: Option<Counter>,
+    thread: JoinHandle<Vec<Observed>>,
+    migrations: Vec<Option<Counter>>,
 }
 
 impl Observer {
-    /// Starts to observe a command and all that it starts, which run on these CPUs.
+    /// Starts to observe commands. Its thread runs on the CPUs of the calling one, which has left
+    /// those of the commands.
     ///
     /// # Errors
     /// [`Failure`] if the host cannot be read.
-    pub(crate) fn start(command: TaskId, cpus: &CpuSet) -> Result<Self, Failure> {
+    pub(crate) fn start(commands: Vec<ObservedCommand>) -> Result<Self, Failure> {
         let host = LiveHost::new()?;
         // Without the right there is no count.
-        let migrations = Counter::open_with_children(command.tid, CounterEvent::MIGRATIONS).ok();
+        let migrations = commands.iter().map(|command| {
+            Counter::open_with_children(command.task.tid, CounterEvent::MIGRATIONS).ok()
+        });
+        let migrations = migrations.collect();
         let ends = Arc::new(AtomicBool::new(false));
-        let (ended, cpus) = (Arc::clone(&ends), cpus.clone());
+        let ended = Arc::clone(&ends);
         let (starting, started) = mpsc::channel::<()>();
-        let thread = thread::spawn(move || observe(&host, command, &cpus, &ended, starting));
+        let thread = thread::spawn(move || observe(&host, &commands, &ended, starting));
         // Until the other end is closed.
         for () in started {}
         Ok(Self { ends, thread, migrations })
     }
 
-    /// Ends it.
-    pub(super) fn stop(self) -> Observed {
+    /// Ends it, and returns what was observed of each command.
+    pub(crate) fn stop(self) -> Vec<Observed> {
         self.ends.store(true, Ordering::Relaxed);
-        let observed = self.thread.join().unwrap_or_default();
-        let migrations = self.migrations.and_then(|counter| counter.read().ok());
-        Observed { migrations: migrations.map(|reading| reading.value), ..observed }
+        let mut observed = self.thread.join().unwrap_or_default();
+        observed.resize(self.migrations.len(), Observed::default());
+        for (one, counter) in observed.iter_mut().zip(self.migrations) {
+            let reading = counter.and_then(|counter| counter.read().ok());
+            one.migrations = reading.map(|reading| reading.value);
+        }
+        observed
     }
 }
 
 fn observe(
     host: &LiveHost,
-    command: TaskId,
-    cpus: &CpuSet,
+    commands: &[ObservedCommand],
     ends: &AtomicBool,
     starting: mpsc::Sender<()>,
-) -> Observed {
-    let own = process::own_tid();
-    let elsewhere = host.affinity(own).map(|mask| mask.difference(cpus)).unwrap_or_default();
-    if !elsewhere.is_empty() && host.set_affinity(own, &elsewhere).is_err() {
-        // It then disturbs the command itself, which the result shows.
-    }
-    let mut observed = Observed::default();
-    let subject = Subject::of_threads(vec![(command, Role::Task)]);
+) -> Vec<Observed> {
+    let mut observed = vec![Observed::default(); commands.len()];
+    let subjects: Vec<Subject> = commands.iter().map(subject).collect();
     let mut watch = None;
     if process::is_root() {
-        match gaps::start(host, &SystemClock, &[subject], OVER_NS) {
+        match gaps::start(host, &SystemClock, &subjects, OVER_NS) {
             Ok(started) => watch = Some(started),
-            Err(error) => observed.no_gaps = Some(error.to_string()),
+            Err(error) => refuse_gaps(&mut observed, &error),
         }
     }
     drop(starting);
@@ -104,22 +116,40 @@ fn observe(
         }
         if SystemClock.now_ns() >= next_ns {
             next_ns = next_ns.saturating_add(FREQUENCY_NS);
-            observed.add_frequencies(host, cpus);
+            for (one, command) in observed.iter_mut().zip(commands) {
+                one.add_frequencies(host, command);
+            }
         }
     }
     if let Some(watch) = watch {
         match watch.stop(host, &SystemClock, BTreeMap::new()) {
-            Ok(report) => observed.gaps = Some(GapNoise::from_report(&report)),
-            Err(error) => observed.no_gaps = Some(error.to_string()),
+            Ok(report) => {
+                for (one, command) in observed.iter_mut().zip(commands) {
+                    one.gaps = Some(GapNoise::from_report(&report, &command.name));
+                }
+            }
+            Err(error) => refuse_gaps(&mut observed, &error),
         }
     }
     observed
 }
 
+fn subject(command: &ObservedCommand) -> Subject {
+    let name = SubjectName { name: command.name.clone(), selector: String::new() };
+    Subject { name, threads: vec![(command.task, Role::Task)] }
+}
+
+fn refuse_gaps(observed: &mut [Observed], error: &dyn std::error::Error) {
+    observed.iter_mut().for_each(|one| one.no_gaps = Some(error.to_string()));
+}
+
 impl Observed {
-    /// CPUs without a driver have no file.
-    fn add_frequencies(&mut self, host: &LiveHost, cpus: &CpuSet) {
-        for cpu in cpus.iter() {
+    /// CPUs without a driver have no file. Those of a command that has ended may be idle.
+    fn add_frequencies(&mut self, host: &LiveHost, command: &ObservedCommand) {
+        if !process::task_alive(host, command.task).unwrap_or(true) {
+            return;
+        }
+        for cpu in command.cpus.iter() {
             let text = host.read_text(&paths::cpufreq_file(cpu, "scaling_cur_freq"));
             let Some(khz) = text.ok().and_then(|text| text.trim().parse().ok()) else { continue };
             let (low, high) = self.khz.unwrap_or((khz, khz));
@@ -187,14 +217,17 @@ struct CauseSum {
 }
 
 impl GapNoise {
-    pub(super) fn from_report(report: &GapReport) -> Self {
-        let own: BTreeSet<u32> = report.summary.threads.iter().map(|thread| thread.tid).collect();
+    /// The gaps of one command; its name is empty if only one was observed.
+    pub(super) fn from_report(report: &GapReport, name: &str) -> Self {
+        let threads = report.summary.threads.iter().filter(|thread| thread.subject == name);
+        let own: BTreeSet<u32> = threads.map(|thread| thread.tid).collect();
         let mut noise = Self::default();
-        for gap in report.gaps.iter().filter(|gap| own_ns(gap, &own) * 2 < gap.length_ns) {
+        let gaps = report.gaps.iter().filter(|gap| gap.subject == name);
+        for gap in gaps.filter(|gap| own_ns(gap, &own) * 2 < gap.length_ns) {
             noise.count += 1;
             noise.sum_ns = noise.sum_ns.saturating_add(gap.length_ns);
             noise.longest_ns = noise.longest_ns.max(gap.length_ns);
-            let name = name(gap);
+            let name = cause_name(gap);
             match noise.causes.iter_mut().find(|cause| cause.name == name) {
                 Some(cause) => {
                     cause.count += 1;
@@ -228,7 +261,7 @@ fn own_ns(gap: &Gap, own: &BTreeSet<u32>) -> u64 {
 }
 
 /// Tasks by their name only: a compiler has many processes.
-fn name(gap: &Gap) -> String {
+fn cause_name(gap: &Gap) -> String {
     match gap.cause() {
         Some(Cause::Thread { name, .. }) => escape::escape_text(name).into_owned(),
         Some(cause) => cause.to_string(),
@@ -311,7 +344,7 @@ mod tests {
                 gap(9, &[(Cause::Blocked { waker: None }, 9)]),
             ],
         };
-        let gaps = Some(GapNoise::from_report(&report));
+        let gaps = Some(GapNoise::from_report(&report, ""));
         Observed { gaps, migrations: Some(1), khz: Some((2_400_000, 3_100_000)), no_gaps: None }
     }
 
@@ -320,9 +353,27 @@ mod tests {
         let all = "; 5 gaps of at least 0.1 ms, 10.0 ms together, longest 4.0 ms: 2 by job9, 1 by an \
                    unknown cause, 1 by interrupt 24 (virtio1); 1 migration; 2400 to 3100 MHz";
         assert_eq!(disturbance().to_string(), all.replacen("5 gaps", "4 gaps", 1));
-        let none = GapNoise::from_report(&GapReport::default()).to_string();
+        let none = GapNoise::from_report(&GapReport::default(), "").to_string();
         assert_eq!(none, "0 gaps of at least 0.1 ms");
         assert_eq!(Observed::default().to_string(), "");
+    }
+
+    /// A thread of one command on the CPU of the other is no own work.
+    #[test]
+    fn each_of_several_commands_has_its_own_gaps() {
+        let of =
+            |subject: &str, tid: u32| ThreadGaps { subject: subject.to_owned(), ..thread(tid) };
+        let server = Gap { subject: "server".to_owned(), ..gap(4, &[(task(8, false), 4)]) };
+        let load = Gap { subject: "load".to_owned(), tid: 8, ..gap(2, &[(task(8, false), 2)]) };
+        let threads = vec![of("server", 7), of("load", 8)];
+        let report = GapReport {
+            summary: Summary { threads, ..Summary::default() },
+            gaps: vec![server, load],
+        };
+        let noise = GapNoise::from_report(&report, "server").to_string();
+        assert_eq!(noise, "1 gap of at least 0.1 ms, 4.0 ms together, longest 4.0 ms: 1 by job0");
+        let noise = GapNoise::from_report(&report, "load").to_string();
+        assert_eq!(noise, "0 gaps of at least 0.1 ms");
     }
 
     #[test]

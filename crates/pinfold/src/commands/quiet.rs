@@ -8,7 +8,7 @@ use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::exec;
 use pinfold_run::gate::RunOptions;
 use pinfold_run::jobs::{self, Job};
-use pinfold_run::noise::{Counters, Detail};
+use pinfold_run::noise::{Detail, Noise};
 use pinfold_run::start_lock::StartLock;
 use pinfold_run::{
     Exit, Failure, HelperProgram, OnLeft, Session, ended_placements, gate, host, inputs, profile,
@@ -41,27 +41,39 @@ pub fn quiet(arguments: &QuietArgs, state: Option<&str>) -> Result<(), Failure> 
         [only] => {
             let options = RunOptions { on_left: OnLeft::Release, detail: Detail::Gaps };
             let ended = gate::run(session, &plan, &only.command, options, starting)?;
-            (ended.status, ended.noise?)
+            (ended.status, vec![(String::new(), ended.noise?)])
         }
         several => {
             drop(starting);
-            let cpus = plan.pus();
-            let before = Counters::read(&host, &cpus)?;
-            let status = jobs::run(session, &plan, several)?;
-            (status, Counters::read(&host, &cpus)?.since(&before))
+            let ended = jobs::run(session, &plan, several)?;
+            (ended.status, ended.noise)
         }
     };
-    print_message(&format!("quiet: {noise}"));
-    if let Some(why) = noise.why_no_gaps() {
+    report(&noise);
+    exit_with_status(status)
+}
+
+/// Prints a line for each command, with its name if there are several.
+fn report(noise: &[(String, Noise)]) {
+    for (name, noise) in noise {
+        print_message(&format!("quiet: {}{noise}", prefix(name)));
+    }
+    // It is the same for all.
+    if let Some(why) = noise.iter().find_map(|(_, noise)| noise.why_no_gaps()) {
         print_message(&Finding::note("quiet", why).to_string());
     }
-    if let Some(why) = noise.why_not_quiet() {
-        let finding = Finding::warning("quiet", format!("the CPUs were not quiet: {why}"));
+    for (name, why) in noise.iter().filter_map(|(name, noise)| Some((name, noise.why_not_quiet()?)))
+    {
+        let text = format!("{}the CPUs were not quiet: {why}", prefix(name));
+        let finding = Finding::warning("quiet", text);
         print_message(
             &finding.with_hint("docs/how-to/benchmark-machine.md lists remedies").to_string(),
         );
     }
-    exit_with_status(status)
+}
+
+fn prefix(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!("{name}: ") }
 }
 
 /// The commands with their names.

@@ -2,8 +2,10 @@
 //! host.
 
 use pinfold_host::process::is_root;
+use pinfold_host::{Host as _, LiveHost};
+use pinfold_model::{CpuSet, Tid};
 
-use crate::common::{Checked as _, Sandbox, pinfold};
+use crate::common::{Checked as _, Sandbox, pinfold, skip};
 
 #[test]
 fn the_plan_of_jobs_has_the_profile_and_cores_of_their_own() {
@@ -49,6 +51,46 @@ fn the_plan_of_a_killed_process_is_removed() {
     let text = pinfold(["--state-dir", &state, "undo", "--all"]).expect_code(0);
     assert!(text.contains("quiet-4194305.json") && !text.contains("quiet-1.json"), "{text}");
     assert!(!pinfold_host::files::exists(&left) && pinfold_host::files::exists(&own));
+}
+
+/// The command reads its own mask, then that of each thread of the process that runs it.
+#[test]
+fn no_thread_of_pinfold_is_on_the_cpus_of_the_command() {
+    let own = LiveHost::new().expect("this host").affinity(Tid(0)).expect("a mask");
+    if own.len() < 2 {
+        return skip("this process may use only one CPU");
+    }
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let script =
+        "sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status /proc/$PPID/task/*/status";
+    let output = pinfold([&words[..], &["--profile", "none", "--", "sh", "-c", script]].concat());
+    let masks = output.stdout_text();
+    output.expect_code(0);
+    let masks: Vec<CpuSet> =
+        masks.lines().map(|list| CpuSet::parse_list(list).expect("a list")).collect();
+    let [command, threads @ ..] = masks.as_slice() else { panic!("no mask") };
+    assert_eq!(command.len(), 1, "a core of its own: {command}");
+    assert!(threads.len() > 1, "the one that waits and the observer: {threads:?}");
+    for mask in threads {
+        assert!(mask.is_disjoint(command) && !mask.is_empty(), "{mask} and {command}");
+    }
+}
+
+#[test]
+fn if_a_job_fails_the_others_are_terminated() {
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let jobs = ["--job", "bad: sh -c 'exit 7'", "--job", "endless: tail -f /dev/null"];
+    let text = pinfold([&words[..], &["--profile", "none"], &jobs].concat()).expect_code(7);
+    for name in ["bad", "endless"] {
+        assert!(text.contains(&format!("quiet: {name}: CPU ")), "{text}");
+    }
+    let left = pinfold_host::files::list(&state).expect("the state directory");
+    let left: Vec<&String> = left.iter().filter(|name| name.contains('.')).collect();
+    assert!(left.is_empty(), "plans and sockets: {left:?}");
 }
 
 #[test]

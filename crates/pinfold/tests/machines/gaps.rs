@@ -171,27 +171,63 @@ fn several_processes_and_a_group_are_told_apart() {
     assert!(missing.stderr_text().contains("no such cgroup"), "{}", missing.stderr_text());
 }
 
-/// On each CPU a loop runs, so the command shares its own with one.
+/// A loop on each CPU. On a busy machine most gaps have further causes too.
+fn disturb_all_cpus() -> Vec<Spinner> {
+    let host = LiveHost::new().expect("this host");
+    let cpus = host.affinity(Tid(0)).expect("a mask");
+    cpus.iter().map(|cpu| Spinner::new(&cpu.to_string())).collect()
+}
+
+/// The command shares its CPU with a loop.
 #[test]
 fn quiet_names_what_disturbed_its_command() {
     if !is_root() {
         return skip("gaps need BPF, and this is not root");
     }
-    let host = LiveHost::new().expect("this host");
-    let cpus = host.affinity(Tid(0)).expect("a mask");
-    let _loops: Vec<Spinner> = cpus.iter().map(|cpu| Spinner::new(&cpu.to_string())).collect();
+    let _loops = disturb_all_cpus();
     let sandbox = Sandbox::new();
     let state = sandbox.root();
     let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
-    let command = "k=0; while [ $k -lt 1000000 ]; do k=$((k+1)); done; exit 7";
+    let command = "k=0; while [ $k -lt 300000 ]; do k=$((k+1)); done; exit 7";
     let words = [&words[..], &["--profile", "none", "--", "sh", "-c", command]].concat();
     let text = pinfold(words).expect_code(7);
     if text.contains("gaps cannot be observed") {
         return skip(text);
     }
-    assert!(text.contains(" by sh"), "{text}");
+    assert!(text.contains(" together, longest ") && text.contains(" by "), "{text}");
     assert!(text.contains("the CPUs were not quiet: "), "{text}");
     assert!(text.contains("gaps took"), "{text}");
+}
+
+/// Each job shares its CPU with a loop, and the line and the warning name the job.
+#[test]
+fn quiet_names_what_disturbed_each_job() {
+    if !is_root() {
+        return skip("gaps need BPF, and this is not root");
+    }
+    let _loops = disturb_all_cpus();
+    let sandbox = Sandbox::new();
+    let state = sandbox.root();
+    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
+    let script = "k=0; while [ $k -lt 300000 ]; do k=$((k+1)); done";
+    let (server, load) =
+        (format!("server: sh -c '{script}; exit 7'"), format!("load: sh -c '{script}'"));
+    let jobs = ["--profile", "none", "--job", &server, "--job", &load];
+    let output = pinfold([&words[..], &jobs].concat());
+    let text = output.stderr_text();
+    if text.contains("gaps cannot be observed") {
+        return skip(text);
+    }
+    assert_eq!(output.status.code(), Some(7), "{text}");
+    for name in ["server", "load"] {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("quiet: {name}: CPU ")));
+        let lines: Vec<&str> = lines.collect();
+        let [line] = lines.as_slice() else { panic!("one line of {name}: {text}") };
+        assert!(line.contains(" together, longest ") && line.contains(" by "), "{line}");
+        assert!(line.contains("migration"), "{line}");
+        let warning = format!("warning: quiet: {name}: the CPUs were not quiet: ");
+        assert!(text.contains(&warning) && text.contains("gaps took"), "{text}");
+    }
 }
 
 /// In a group below one with a small quota.
