@@ -12,7 +12,8 @@ pub struct Arguments {
     /// Which [default: pin, plan and first-second; the others need a machine without other
     /// work, or minutes]
     pub names: Vec<Name>,
-    /// Rounds; each runs every contender once [default: as many as the benchmark needs]
+    /// Rounds; each runs every contender once, in quiet five times [default: as many as the
+    /// benchmark needs]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Begin no further block after so many minutes (emulate)
@@ -25,7 +26,7 @@ pub struct Arguments {
     /// docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A short run: a few minutes (emulate), 100 nodes (scale)
+    /// A short run: a few minutes (emulate), 100 nodes (scale), 20 ms of work (quiet)
     #[arg(long)]
     pub quick: bool,
     /// Only these rows, by their names in the tables, separated by commas (emulate); of gaps by
@@ -38,6 +39,12 @@ pub struct Arguments {
     /// The folder of captured machines
     #[arg(long, value_name = "DIRECTORY", default_value = "fixtures/hosts")]
     pub hosts: String,
+    /// Be the work of quiet, with this number of steps
+    #[arg(long, hide = true)]
+    pub work: Option<u64>,
+    /// Be a program of the load of quiet, with this seed, until a signal ends it
+    #[arg(long, hide = true)]
+    pub load: Option<u64>,
 }
 
 /// A benchmark.
@@ -67,6 +74,8 @@ pub enum Name {
     Live,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
+    /// How much the run time of the same work varies next to a load
+    Quiet,
     /// A study on a simulated cluster of 10,000 nodes
     Scale,
 }
@@ -85,6 +94,7 @@ impl Name {
             | Name::Top
             | Name::Live
             | Name::Emulate
+            | Name::Quiet
             | Name::Scale => false,
         }
     }

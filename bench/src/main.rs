@@ -19,6 +19,7 @@ mod pairs;
 mod pin;
 mod plan;
 mod programs;
+mod quiet;
 mod rows;
 mod scale;
 mod scratch;
@@ -51,6 +52,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(steps) = arguments.work {
+        return quiet::work(steps);
+    }
+    if let Some(seed) = arguments.load {
+        return quiet::load(seed);
+    }
     let mut names = arguments.names.clone();
     if names.is_empty() {
         names.extend(Name::value_variants().iter().filter(|name| name.runs_by_default()));
@@ -63,6 +70,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Exits => exits::run(arguments),
             Name::Gaps => gaps::run(arguments),
             Name::Watch => watch::run(arguments),
+            Name::Quiet => quiet::run(arguments),
             Name::Numad => numad::run(arguments),
             Name::Start => start::run(arguments),
             Name::Programs => programs::run(arguments),

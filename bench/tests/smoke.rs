@@ -88,6 +88,19 @@ fn scale_runs() {
     check("scale --quick", &[&pinfold.to_string_lossy()], &words);
 }
 
+/// One block, whose interval is none.
+#[test]
+fn quiet_runs() {
+    let words = [
+        "## quiet: ",
+        "| the same again (A/A) |",
+        "| `pinfold quiet`, the load excluded |",
+        "not settled",
+    ];
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    check("quiet --quick", &["taskset", &pinfold.to_string_lossy()], &words);
+}
+
 #[test]
 fn first_second_runs() {
     let words = ["## first-second: ", "| Pinfold: stopped, placed, let go | 0 of 1 |", "taskset"];

@@ -30,7 +30,7 @@ cargo xtask COMMAND
           --quick: format, lints, project rules and unit tests only, to run while you work
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
-          pin, plan, first-second (these by default), exits, watch, numad, gaps,
+          pin, plan, first-second (these by default), exits, watch, numad, gaps, quiet,
           start, live (an hour), emulate [--quick] [--minutes N] (an hour, quick 5 minutes;
           a page of its own, docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)
