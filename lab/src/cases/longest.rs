@@ -260,7 +260,7 @@ fn at_random(
             let found = format!("{} of {} came", progress.random, progress.tries);
             return Err(LabError::wrong("random kills", found));
         }
-        let moment = progress.moments.check_range(there);
+        let moment = progress.moments.below_end_of(there);
         let came = kill_after(guest, apply, moment)?;
         // A command that ended before was slower when it was timed, on a host with other work.
         there = if came { there } else { there.min(moment) };
@@ -269,7 +269,7 @@ fn at_random(
         // Every second time undo is killed too.
         let mut undo_came = false;
         if progress.tries % 2 == 1 {
-            let moment = progress.moments.check_range(back);
+            let moment = progress.moments.below_end_of(back);
             undo_came = kill_after(guest, &UNDO, moment)?;
             back = if undo_came { back } else { back.min(moment) };
             what.push_str(&format!(", undo after {moment} us"));
@@ -289,7 +289,7 @@ fn at_random(
 }
 
 /// Duration of a command of Pinfold in the guest.
-fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
+pub(super) fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
     let script = format!(
         "read a b < /proc/uptime; /usr/bin/pinfold {} > /tmp/timed.txt 2>&1; \
          read c d < /proc/uptime; echo $a $c",
@@ -306,7 +306,7 @@ fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
 }
 
 /// True if it was killed; false if it ended successfully before.
-fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, LabError> {
+pub(super) fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, LabError> {
     let script = format!(
         "/usr/bin/pinfold {} > /tmp/killed.txt 2>&1 & p=$!; usleep {us}; kill -9 $p || true; \
          code=0; wait $p || code=$?; echo $code",
@@ -330,7 +330,7 @@ pub(super) struct Moments(pub(super) u64);
 
 impl Moments {
     /// A time up to slightly after the end of a command with this duration.
-    fn check_range(&mut self, us: u64) -> u64 {
+    pub(super) fn below_end_of(&mut self, us: u64) -> u64 {
         self.below(us + us / 10)
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let mut moments = Moments(1);
         let mut tenths = [0; 11];
         for _ in 0..200 {
-            let moment = usize::try_from(moments.check_range(1_000)).unwrap();
+            let moment = usize::try_from(moments.below_end_of(1_000)).unwrap();
             tenths[moment / 100] += 1;
         }
         assert!(tenths.iter().all(|count| (4..=36).contains(count)), "{tenths:?}");

@@ -22,6 +22,7 @@ mod package;
 mod page_tables;
 mod partition;
 mod power;
+mod quiet;
 mod several;
 mod shapes;
 mod shares;
@@ -152,6 +153,8 @@ pub enum Case {
     Interrupts,
     /// A study of near and far memory, of two guests on chosen nodes, and of a guest's far memory.
     NeighbourGuest,
+    /// `quiet` and the profile `latency`, killed at random times.
+    Quiet,
     /// The longest plan, with power cuts at calls that change the disk.
     PowerCuts,
     /// systemd as the manager of all groups.
@@ -172,7 +175,7 @@ pub enum Case {
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 41] = [
+    pub const ALL: [Case; 42] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -190,6 +193,7 @@ impl Case {
         Case::Knobs,
         Case::Shares,
         Case::Longest,
+        Case::Quiet,
         Case::PowerCuts,
         Case::Systemd,
         Case::Interleaved,
@@ -232,6 +236,7 @@ impl Case {
             Case::Knobs => "tunables of the host".to_owned(),
             Case::Shares => "cpu controller, cgroup v1".to_owned(),
             Case::Longest => "longest plan".to_owned(),
+            Case::Quiet => "quiet and latency, killed".to_owned(),
             Case::PowerCuts => "power cuts, longest plan".to_owned(),
             Case::Hotplug => "SMT and CPUs offline".to_owned(),
             Case::Nested => "real KVM, nested".to_owned(),
@@ -269,8 +274,8 @@ impl Case {
             // Before 6.2 an offline CPU makes the kernel forget masks.
             (Case::Interleaved, None) => flavour.suite.is_some(),
             // The disk does not depend on the kernel; volatile state is lost under each. Nor do
-            // the package and libvirt.
-            (Case::PowerCuts | Case::Package | Case::Domains | Case::Numad, _) => {
+            // the package and libvirt. The tunables of the profile have cases of their own.
+            (Case::Quiet | Case::PowerCuts | Case::Package | Case::Domains | Case::Numad, _) => {
                 *flavour == LONGEST
             }
             // Only these builds have the tracer.
@@ -327,13 +332,11 @@ impl Case {
     /// longest plan is killed everywhere under one kernel that supports all of it.
     #[must_use]
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
-        if matches!(self, Case::Longest | Case::PowerCuts | Case::Interleaved | Case::Domains)
-            && *flavour == LONGEST
-        {
-            Extent::Full
-        } else {
-            usual
-        }
+        let is_long = matches!(
+            self,
+            Case::Longest | Case::Quiet | Case::PowerCuts | Case::Interleaved | Case::Domains
+        );
+        if is_long && *flavour == LONGEST { Extent::Full } else { usual }
     }
 
     /// Boots the host and runs its cases; each result has the name of the case and the kernel.
@@ -355,6 +358,7 @@ impl Case {
                 lab.run_case(&SMALL, self.name(), |guest| shares::set(guest, lab.extent))
             }
             Case::Longest => lab.longest(self.name()),
+            Case::Quiet => lab.quiet(self.name()),
             Case::PowerCuts => {
                 let image = format!("{}/disk.img", lab.folder);
                 lab.with(self.name(), |cargo: &GuestFiles| cargo.with_disk(&image), Lab::power_cuts)
@@ -563,15 +567,32 @@ impl Lab {
         })
     }
 
-    /// The longest plan, in as many boots as necessary while each makes progress.
     fn longest(&self, name: String) -> Vec<(String, String, Verdict)> {
         let progress = RefCell::new(longest::Progress::new());
+        self.in_boots(&TURNS_NUMA, name, &|| progress.borrow().count_kills(), &|guest| {
+            longest::kill_longest(guest, self.extent, &mut progress.borrow_mut())
+        })
+    }
+
+    fn quiet(&self, name: String) -> Vec<(String, String, Verdict)> {
+        let progress = RefCell::new(quiet::Progress::new());
+        self.in_boots(&DISK_NUMA, name, &|| progress.borrow().count_attempts(), &|guest| {
+            quiet::kill_quiet(guest, self.extent, &mut progress.borrow_mut())
+        })
+    }
+
+    /// A case with many kills, in as many boots as necessary while each makes progress by `count`.
+    fn in_boots(
+        &self,
+        shape: &Shape,
+        name: String,
+        count: &dyn Fn() -> usize,
+        run: &dyn Fn(&mut Guest) -> Result<String, LabError>,
+    ) -> Vec<(String, String, Verdict)> {
         let (mut boots, mut done) = (1, 0);
         loop {
-            let (release, verdict, was_upset) = self.try_once(&TURNS_NUMA, &name, &|guest| {
-                longest::kill_longest(guest, self.extent, &mut progress.borrow_mut())
-            });
-            let now = progress.borrow().count_kills();
+            let (release, verdict, was_upset) = self.try_once(shape, &name, &run);
+            let now = count();
             if was_upset && now > done {
                 (boots, done) = (boots + 1, now);
                 continue;
