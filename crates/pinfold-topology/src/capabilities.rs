@@ -85,7 +85,7 @@ impl Capability {
 type Question = fn(&Context<'_>) -> Capability;
 
 /// The questions whose answer depends only on the machine: a capture can contain them.
-const OF_THE_MACHINE: [Question; 13] = [
+const OF_THE_MACHINE: [Question; 14] = [
     scheduling::throttle,
     scheduling::detailed_statistics,
     noise_reduction::cpufreq,
@@ -98,6 +98,7 @@ const OF_THE_MACHINE: [Question; 13] = [
     machine::idle_states,
     machine::halt_polling,
     scheduler::scheduler,
+    scheduler::autogroup,
     scheduler::sched_ext,
 ];
 
@@ -176,6 +177,7 @@ pub fn capabilities(host: &dyn Host) -> Vec<Capability> {
         machine::idle_states(&context),
         machine::halt_polling(&context),
         scheduler::scheduler(&context),
+        scheduler::autogroup(&context),
         scheduler::sched_ext(&context),
         machine::iommu(&context),
         machine::vfio(&context),

@@ -55,6 +55,27 @@ pub(super) fn scheduler(context: &Context<'_>) -> Capability {
     }
 }
 
+/// Groups of tasks by session, among which nice values do not count,
+/// <https://man7.org/linux/man-pages/man7/sched.7.html>.
+pub(super) fn autogroup(context: &Context<'_>) -> Capability {
+    const NAME: &str = "autogroup off";
+    match context.text(&paths::sysctl_kernel("sched_autogroup_enabled")) {
+        Err(error) => Capability::unread(NAME, &error),
+        Ok(None) => {
+            Capability::yes(NAME, "it is not built in: a nice value counts against all tasks")
+        }
+        Ok(Some(value)) if value == "0" => {
+            Capability::yes(NAME, "a nice value counts against all tasks of the same cgroup")
+        }
+        Ok(Some(_)) => Capability::partly(
+            NAME,
+            "it is on: a nice value counts only among the tasks of one session, if these are in no \
+             cgroup of their own",
+        )
+        .hint("set kernel.sched_autogroup_enabled=0 or give the tasks cgroups with weights"),
+    }
+}
+
 /// BPF scheduler, <https://docs.kernel.org/scheduler/sched-ext.html>.
 pub(super) fn sched_ext(context: &Context<'_>) -> Capability {
     const NAME: &str = "no BPF scheduler";

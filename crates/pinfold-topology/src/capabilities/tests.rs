@@ -325,6 +325,10 @@ fn what_schedules_the_host_and_its_guests() {
     check("scheduler", &[newer, cache("1\n")], Verdict::Yes, "EEVDF; cache-aware: draws");
 
     let ops = ("/sys/kernel/sched_ext/root/ops", "lavd\n");
+    let autogroup = "/proc/sys/kernel/sched_autogroup_enabled";
+    check("autogroup off", &[], Verdict::Yes, "not built in");
+    check("autogroup off", &[(autogroup, "0\n")], Verdict::Yes, "all tasks");
+    check("autogroup off", &[(autogroup, "1\n")], Verdict::Partly, "tasks of one session");
     check("no BPF scheduler", &[], Verdict::Yes, "not built in");
     check(
         "no BPF scheduler",
@@ -400,7 +404,7 @@ fn a_capture_of_this_machine_says_what_it_says() {
             answered += 1;
         }
     }
-    assert_eq!(answered, 12);
+    assert_eq!(answered, 13);
 }
 
 #[test]
