@@ -6,7 +6,7 @@ use pinfold_host::mountinfo::{self, ControllerMount, Version};
 use pinfold_host::{Host, cpu_groups, paths};
 
 pub use pinfold_host::cpu_groups::Throttling;
-use pinfold_model::Tid;
+use pinfold_model::{CpuSet, Tid};
 
 /// Between two samples a group was stopped for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,10 @@ pub struct Quotas {
     mount: Option<ControllerMount>,
     threads: BTreeMap<Tid, Vec<String>>,
     groups: BTreeMap<String, Group>,
+    /// Number of CPUs that are online; 0 if it is unknown.
+    cpus: u64,
+    began_ns: Option<u64>,
+    ended_ns: u64,
     /// Why quotas are not seen, as a sentence.
     pub absent: Option<String>,
 }
@@ -45,7 +49,9 @@ impl Quotas {
             Err(error) => (None, Some(error.to_string())),
         };
         let absent = absent.map(|why| format!("quotas are not seen: {why}"));
-        Self { mount, absent, ..Self::default() }
+        let online = host.read_text(&paths::cpu_online()).unwrap_or_default();
+        let cpus = CpuSet::parse_list(online.trim()).unwrap_or_default().iter().count();
+        Self { mount, absent, cpus: u64::try_from(cpus).unwrap_or(0), ..Self::default() }
     }
 
     /// Adds a thread once; its groups stay known when it ends.
@@ -69,6 +75,8 @@ impl Quotas {
 
     /// Reads `cpu.stat` of all groups.
     pub fn sample(&mut self, host: &dyn Host, now_ns: u64) {
+        self.began_ns.get_or_insert(now_ns);
+        self.ended_ns = now_ns;
         for (dir, group) in &mut self.groups {
             let text = host.read_text(&paths::cpu_stat(dir)).unwrap_or_default();
             let Some(found) = cpu_groups::throttling(&text) else { continue };
@@ -99,14 +107,20 @@ impl Quotas {
         all.rev().max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0)
     }
 
-    /// The groups that were stopped, with their sums.
+    /// The groups that were stopped, with their sums. The kernel counts a time when it ends, with
+    /// what was before the first sample: a sum is at most the time of all CPUs since then.
     pub fn stopped_groups(&self) -> Vec<(String, Throttling)> {
+        let length_ns = self.ended_ns.saturating_sub(self.began_ns.unwrap_or(self.ended_ns));
+        let most_ns = match self.cpus {
+            0 => u64::MAX,
+            cpus => length_ns.saturating_mul(cpus),
+        };
         let sums = self.groups.iter().map(|(dir, group)| {
             let sum = group.phases.iter().fold(Throttling::default(), |sum, phase| Throttling {
                 periods: sum.periods.saturating_add(phase.throttled.periods),
                 ns: sum.ns.saturating_add(phase.throttled.ns),
             });
-            (dir.clone(), sum)
+            (dir.clone(), Throttling { ns: sum.ns.min(most_ns), ..sum })
         });
         sums.filter(|(_, sum)| *sum != Throttling::default()).collect()
     }
@@ -120,5 +134,38 @@ impl Quotas {
             quotas.groups.entry(dirs[*at].to_owned()).or_default().phases.push(*phase);
         }
         quotas
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinfold_host::SnapshotHost;
+
+    use super::*;
+
+    const MOUNTS: &str = "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+
+    fn host(throttled_us: u64) -> SnapshotHost {
+        let stat = format!("nr_periods 9\nnr_throttled 2\nthrottled_usec {throttled_us}\n");
+        SnapshotHost::from_files([
+            (paths::own_mountinfo().as_str(), MOUNTS),
+            ("/sys/fs/cgroup/cgroup.controllers", "cpu\n"),
+            (paths::cpu_online().as_str(), "0-1\n"),
+            (paths::process_file(Tid(7), "cgroup").as_str(), "0::/vm\n"),
+            (paths::cpu_stat("/sys/fs/cgroup/vm").as_str(), stat.as_str()),
+        ])
+    }
+
+    #[test]
+    fn a_stop_that_began_before_the_first_sample_counts_from_there() {
+        let (before, after) = (host(0), host(4_990_000));
+        let mut quotas = Quotas::new(&before);
+        quotas.add(&before, Tid(7));
+        quotas.sample(&before, 1_000_000_000);
+        quotas.sample(&after, 3_000_000_000);
+        let stopped = quotas.stopped_groups();
+        // Two seconds of two CPUs.
+        let expected = Throttling { periods: 0, ns: 4_000_000_000 };
+        assert_eq!(stopped, [("/sys/fs/cgroup/vm".to_owned(), expected)]);
     }
 }

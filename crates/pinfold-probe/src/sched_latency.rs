@@ -21,6 +21,7 @@ use std::fmt;
 use pinfold_host::{
     Clock, Host, HostError, SchedAccount, SchedReading, SchedTracer, WorstWait, with_causes,
 };
+use pinfold_model::text::count_noun;
 use pinfold_model::{PuId, Role, TaskId, Tid, escape};
 
 use self::schedstat::Sums;
@@ -111,8 +112,8 @@ impl fmt::Display for LongestWait {
         if self.moves > 0 {
             write!(
                 f,
-                "; it moved {} times, {:.3} ms were here",
-                self.moves,
+                "; it moved {}, {:.3} ms were here",
+                count_noun(self.moves, "time"),
                 ms(self.wait_on_cpu_ns)
             )?;
         }
@@ -182,7 +183,7 @@ pub struct RoleLatency {
     /// Number of waits that ended; for [`Level::Schedstat`] the number of times that a thread was
     /// given a CPU.
     pub count: u64,
-    /// Sum of the waits (ns).
+    /// Sum of the waits (ns), with what those that had not ended have lasted.
     pub sum_ns: u64,
     /// Number of migrations; `None` where the kernel does not have it.
     pub migrations: Option<u64>,
@@ -335,29 +336,34 @@ fn of_reading(
         join(latency, waits, account, reading.began_ns);
     }
     let mut lost = Vec::new();
-    report(watched.gone.into(), "threads had exited before the observation began", &mut lost);
+    let gone = "that had exited before the observation began";
+    report(watched.gone.into(), "thread", gone, &mut lost);
     report(
         strangers.into(),
-        "child processes of the machine, which are not counted as its threads",
+        "thread",
+        "of child processes of the machine, not counted as its own",
         &mut lost,
     );
     report(
         reading.lost_new_threads,
-        "threads created during the measurement that exceeded the table size",
+        "thread",
+        "created during the measurement beyond the size of the table",
         &mut lost,
     );
-    report(reading.nameless, "wakers or running tasks that exceeded the table size", &mut lost);
-    report(unseen(reading), "waits whose beginning was not seen", &mut lost);
+    let nameless = "of wakers or running tasks beyond the size of the table";
+    report(reading.nameless, "name", nameless, &mut lost);
+    report(unseen(reading), "wait", "whose beginning was not seen", &mut lost);
     report(
         reading.missed,
-        "events of the host that occurred while another BPF program ran on their CPU",
+        "event",
+        "of the host that occurred while another BPF program ran on its CPU",
         &mut lost,
     );
     let missing = others
         .iter()
         .filter(|(_, tid)| !reading.accounts.iter().any(|account| account.tid == *tid))
         .count();
-    report(missing as u64, "threads of the machine that were never seen", &mut lost);
+    report(missing as u64, "thread", "of the machine, never seen", &mut lost);
     SchedLatency {
         level: Level::Tracepoints,
         duration_ns: reading.ended_ns.saturating_sub(reading.began_ns),
@@ -376,9 +382,9 @@ fn of_reading(
     }
 }
 
-fn report(count: u64, what: &str, lost: &mut Vec<String>) {
+fn report(count: u64, noun: &str, what: &str, lost: &mut Vec<String>) {
     if count > 0 {
-        lost.push(format!("{count} {what}"));
+        lost.push(format!("{} {what}", count_noun(count, noun)));
     }
 }
 
@@ -418,7 +424,8 @@ fn join(role: &mut RoleLatency, waits: &mut Waits, account: &SchedAccount, began
     {
         waits.worst = Some(worst_of(account.tid, worst, began_ns));
     }
-    if let Some(open) = account.open_ns {
+    if let Some(open) = account.open_ns.filter(|open| *open > 0) {
+        role.sum_ns += open;
         waits.open.push((account.tid, open));
     }
     for (name, count) in &account.wakers {

@@ -94,7 +94,7 @@ fn the_culprit_is_who_ran_longest_while_the_thread_waited_there() {
     assert_eq!(
         worst.to_string(),
         "0.001 ms of thread 8 on CPU 3, 0.002 ms after the start; hog (2) ran 0.000 ms; \
-         it moved 1 times, 0.001 ms were here"
+         it moved 1 time, 0.001 ms were here"
     );
 }
 
@@ -127,8 +127,8 @@ fn threads_are_joined_by_role_and_children_are_strangers() {
     assert_eq!(
         found.lost,
         [
-            "2 child processes of the machine, which are not counted as its threads",
-            "1 threads of the machine that were never seen"
+            "2 threads of child processes of the machine, not counted as its own",
+            "1 thread of the machine, never seen"
         ]
     );
     assert_eq!(emulator.share(found.duration_ns), Some(45.0 / 20_000.0));
@@ -165,6 +165,7 @@ fn a_wait_without_an_end_is_reported() {
     starved.open_ns = Some(9_000);
     let found = of_reading(&new_watched(), &reading(vec![starved]), &[]);
     assert_eq!(found.roles[0].waits.as_ref().unwrap().open, [(Tid(8), 9_000)]);
+    assert_eq!(found.roles[0].share(found.duration_ns), Some(0.9));
     let figures = found.figures();
     let open = figures.iter().find(|one| one.labels["quantity"] == "still-waiting").unwrap();
     assert_eq!((open.samples[0], open.flags[0].as_str()), (9_000.0, "thread 8"));

@@ -42,8 +42,9 @@ pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
         Level::Tracepoints => match found.unseen() {
             0 => "all waits were recorded\n".to_owned(),
+            1 => "all waits were recorded except one, whose start was missed\n".to_owned(),
             count => format!(
-                "all waits were recorded except {}, whose start was missed\n",
+                "all waits were recorded except {}, whose starts were missed\n",
                 format::count(count)
             ),
         },
@@ -56,6 +57,7 @@ pub fn sched(found: &SchedLatency) -> String {
     let head = ["role", head, "share", "p50", "p99", "p99.9", "max", "preempted", "moved"];
     let rows = found.roles.iter().map(|role| sched_row(role, found.duration_ns)).collect();
     text.push_str(&format!("{}\n", table(&head, rows)));
+    text.push_str(&missing_percentiles(found));
     for role in &found.roles {
         if let Some(waits) = &role.waits {
             text.push_str(&of_waits(role, waits));
@@ -63,8 +65,8 @@ pub fn sched(found: &SchedLatency) -> String {
     }
     for (group, stopped) in &found.quotas {
         text.push_str(&format!(
-            "quota: {} was stopped in {} of its periods, for {} in all: these waits are not because \
-             of other tasks\n",
+            "quota: {} was stopped in {} of its periods, for {} summed over its CPUs: these waits \
+             are not because of other tasks\n",
             escape::escape_text(group),
             format::count(stopped.periods),
             time(stopped.ns)
@@ -95,6 +97,19 @@ fn percentile_text(index: usize, role: &RoleLatency) -> Option<String> {
     waits.histogram.percentile(PERCENTILES[index]).map(|bounds| time(bounds.at_most_ns))
 }
 
+/// Why a percentile has no value although there were waits.
+fn missing_percentiles(found: &SchedLatency) -> String {
+    let few = found.roles.iter().filter_map(|role| role.waits.as_ref()).any(|waits| {
+        let values = PERCENTILES.map(|one| waits.histogram.percentile(one).is_some());
+        values.contains(&true) && values.contains(&false)
+    });
+    if few {
+        "p99 needs 1,000 waits, p99.9 needs 10,000: ten beyond it\n".to_owned()
+    } else {
+        String::new()
+    }
+}
+
 fn missing(text: Option<String>) -> String {
     text.unwrap_or_else(|| MISSING.to_owned())
 }
@@ -106,7 +121,7 @@ fn of_waits(role: &RoleLatency, waits: &Waits) -> String {
     }
     for (tid, ns) in &waits.open {
         text.push_str(&format!(
-            "{}: thread {tid} was still waiting, since {}\n",
+            "{}: thread {tid} was still waiting at the end, for {} so far\n",
             role.role,
             time(*ns)
         ));
