@@ -15,6 +15,7 @@ mod guest;
 mod observe;
 mod place;
 mod run_block;
+mod stopped;
 
 use pinfold_host::{Clock as _, LiveHost, SystemClock, process};
 use pinfold_model::{Accelerator, Figure, Origin, Topology, filter_boot_parameters};

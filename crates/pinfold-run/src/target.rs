@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_apply::{ManagedSetting, Record, Roles, Rules, Target};
 use pinfold_host::{Host, LiveHost, process};
+use pinfold_model::text::count_noun;
 use pinfold_model::{
     Change, CpuSet, Finding, Lifetime, MemoryPlan, Plan, PuId, Role, Setting, SettingManager,
     TaskId, ThreadPlan, Tid, Topology, VcpuCount, VmRequest, VnodePlan, VnodeRequest, Work, escape,
@@ -24,6 +25,31 @@ const VIRSH_TIMEOUT_NS: u64 = 20_000_000_000;
 #[must_use]
 pub fn visibility_note() -> &'static str {
     if process::is_root() { "" } else { ", among the processes that you can see" }
+}
+
+/// The failure where no machine can be examined: none runs, or only those of other users.
+#[must_use]
+pub fn no_machine_runs(host: &LiveHost) -> Failure {
+    let hidden = hypervisors::list_hidden_machines(host).unwrap_or_default();
+    let names: Vec<String> = hidden
+        .iter()
+        .map(|machine| format!("{} (process {})", machine.name_or_pid(), machine.pid))
+        .collect();
+    match names.as_slice() {
+        [] => {
+            let bound = visibility_note();
+            Failure::new(Exit::Vm, format!("no virtual machine is running on this host{bound}"))
+        }
+        names => {
+            let count = count_noun(names.len(), "virtual machine");
+            let verb = if names.len() == 1 { "runs" } else { "run" };
+            let text = format!(
+                "{count} of other users {verb} on this host, which only root can examine: {}",
+                names.join(", ")
+            );
+            Failure::new(Exit::Host, text).with_hint("run it as root")
+        }
+    }
 }
 
 /// The machine that was found, as a target for a plan.

@@ -15,10 +15,10 @@ use pinfold_probe::sched_latency::{self, SchedLatency};
 use pinfold_study::measured::MeasuredBlock;
 use pinfold_vm::{VmSelector, hypervisors};
 
-use super::MeasurementContext;
+use super::{MeasurementContext, stopped};
 use crate::cgroup_tree;
 use crate::message::say;
-use crate::target::Vm;
+use crate::target::{self, Vm};
 use crate::{Exit, Failure, exits, time};
 
 /// The least bound of gaps (ns).
@@ -207,6 +207,12 @@ pub fn observe(
         let threads = count_of(subject.threads().len(), "thread");
         let seconds = request.seconds;
         say(&format!("{times}observing {threads} of {name} for {seconds} s …"));
+        if block == 1 {
+            for one in &subject.0 {
+                let found = stopped::report(&bench.host, &one.name(), &one.threads());
+                found.iter().for_each(|text| say(&format!("warning: {text}")));
+            }
+        }
         let before = moment()?;
         let one = instrument.observe_subject(&bench.host, subject, request)?;
         let surroundings = moment()?.since(&before);
@@ -300,7 +306,7 @@ impl Observed {
             }
         }
         if subjects.is_empty() {
-            return Err(Failure::new(Exit::Vm, "no virtual machine runs on this host"));
+            return Err(target::no_machine_runs(host));
         }
         let machines =
             subjects.iter().filter(|subject| matches!(subject, Subject::Machine(_))).count();

@@ -13,7 +13,7 @@ use pinfold_plan::domain_file::{Domain, DomainError};
 use pinfold_plan::layout::Layout;
 use pinfold_plan::{HostMatch, command};
 use pinfold_run::running_layout::of_running;
-use pinfold_run::target::{Vm, report_unchecked};
+use pinfold_run::target::{Vm, no_machine_runs, report_unchecked};
 use pinfold_run::{Exit, Failure, host, inputs, plans};
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         }
     }
     if layouts.is_empty() && arguments.running.all {
-        return Err(no_running_vm_failure());
+        return Err(no_machine_runs(&host));
     }
     if layouts.is_empty() {
         return Err(Failure::new(Exit::Input, "--check: nothing to check").with_hint(
@@ -82,11 +82,6 @@ pub fn check(arguments: &PlanArgs, files: &[String]) -> Result<(), Failure> {
         Some(hint) => failure.with_hint(hint),
         None => failure,
     })
-}
-
-fn no_running_vm_failure() -> Failure {
-    let bound = pinfold_run::target::visibility_note();
-    Failure::new(Exit::Vm, format!("no virtual machine is running on this host{bound}"))
 }
 
 /// The running machines to check.
