@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tp_btf::BtfTracePointLink;
 use aya::programs::{BtfTracePoint, RawTracePoint};
 use aya::sys::{Stats, enable_stats};
@@ -21,7 +21,7 @@ use crate::exit_names::userspace_exit_name;
 use crate::kvm_exits::reason_places;
 use crate::mountinfo::Version;
 use crate::raw::{GAP_BUCKETS, GapThread, Probe};
-use crate::{Clock as _, Host, HostError, SystemClock, Tracefs, paths};
+use crate::{Clock as _, Host, HostError, SystemClock, Tracefs, paths, proc_stat};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gaps.bpf.o");
 const PROGRAM: Named = Named("the BPF program gaps");
@@ -36,6 +36,9 @@ const PAGES: usize = 32;
 const EARLIER_AT: usize = 96;
 const NOW_AT: usize = EARLIER_AT + SLICE;
 const SLICES_AT: usize = NOW_AT + SLICE;
+/// Size of a record, and of `struct cpu`, which begins with one.
+const RECORD: usize = SLICES_AT + 256 * SLICE;
+const CPU: usize = RECORD + 336;
 
 /// The function of the scheduler's tick, since Linux 6.8 and before.
 const TICKS: [&str; 2] = ["tick_nohz_handler", "tick_sched_timer"];
@@ -192,6 +195,8 @@ pub struct ShortGaps {
     pub owner: u32,
     /// True if it has exited.
     pub has_ended: bool,
+    /// True if it was not switched, woken or moved during the observation.
+    pub is_unseen: bool,
     /// Their number.
     pub count: u64,
     /// Their sum (ns).
@@ -207,6 +212,8 @@ pub struct GapTotals {
     pub threads: Vec<ShortGaps>,
     /// Gaps that have not ended.
     pub open: Vec<RawGap>,
+    /// What is on each CPU since its last switch; a CPU that had none is missing.
+    pub running: BTreeMap<PuId, GapSlice>,
     /// Gaps whose record did not fit.
     pub lost: u64,
     /// Pages of slices that did not fit: parts of long gaps are not explained.
@@ -230,6 +237,7 @@ pub struct GapTracer {
     program: Ebpf,
     links: Vec<BtfTracePointLink>,
     threads: HashMap<MapData, u32, GapThread>,
+    cpus: PerCpuArray<MapData, [u8; CPU]>,
     lost: Array<MapData, u64>,
     records: RingBuf<MapData>,
     /// Slices of each CPU that records may no longer have.
@@ -346,6 +354,7 @@ impl GapTracer {
             let set = threads.insert(thread.tid.0, GapThread::from(thread), 0);
             set.map_err(|error| PROGRAM.refuse("set", &error))?;
         }
+        let cpus = PROGRAM.map(&mut program, "cpus")?;
         let lost = PROGRAM.map(&mut program, "lost")?;
         let records = PROGRAM.map(&mut program, "records")?;
         // Where it is refused, the cost is not reported.
@@ -354,6 +363,7 @@ impl GapTracer {
             program,
             links: Vec::new(),
             threads,
+            cpus,
             lost,
             records,
             pages: BTreeMap::new(),
@@ -464,13 +474,33 @@ impl GapTracer {
         totals.unwatched = PROGRAM.number(&self.lost, 1)?;
         totals.lost_pages = PROGRAM.number(&self.lost, 2)?;
         totals.hides_addresses = self.symbols.names.is_empty();
-        for (tid, thread) in PROGRAM.entries(&self.threads)? {
-            totals.open.extend(open_gap(tid, &thread, now_ns, self.over_ns));
+        let cpus = self.cpus.get(&0, 0).map_err(|error| PROGRAM.refuse("read", &error))?;
+        for (cpu, state) in (0_u32..).zip(cpus.iter()) {
+            let running = slice(&running(state, now_ns), 0, &self.symbols);
+            // All zero: it was not switched.
+            let running = running.filter(|slice| slice.from_ns > 0);
+            totals.running.extend(running.map(|slice| (PuId(cpu), slice)));
+        }
+        let none = VecDeque::new();
+        for (tid, mut thread) in PROGRAM.entries(&self.threads)? {
+            if thread.since_ns > 0 && now_ns.saturating_sub(thread.since_ns) >= self.over_ns {
+                if thread.state == UNKNOWN && thread.moves == 0 {
+                    // It was woken where it slept.
+                    let stat = proc_stat::read(host, Tid(tid))?;
+                    thread.cpu = stat.map_or(thread.cpu, |stat| stat.processor);
+                }
+                let index = usize::try_from(thread.cpu).unwrap_or(usize::MAX);
+                let state = cpus.get(index).unwrap_or(&[0; CPU]);
+                let pages = self.pages.get(&thread.cpu).unwrap_or(&none);
+                let gap = parse(&open_record(tid, &thread, state, now_ns), pages, &self.symbols);
+                totals.open.extend(gap.map(|gap| RawGap { is_open: true, ..gap }));
+            }
             totals.threads.push(ShortGaps {
                 tid: Tid(tid),
                 process: Tid(thread.process),
                 owner: thread.owner,
                 has_ended: thread.state == ENDED,
+                is_unseen: thread.state == UNKNOWN && thread.since_ns == 0 && thread.moves == 0,
                 count: thread.count,
                 sum_ns: thread.sum_ns,
                 buckets: thread.buckets.to_vec(),
@@ -550,7 +580,8 @@ fn load(types: &Btf, constants: &Constants, threads: u32) -> Result<Ebpf, HostEr
     Ok(program)
 }
 
-/// `ENDED` and `PAGE` of the BPF program.
+/// `UNKNOWN`, `ENDED` and `PAGE` of the BPF program.
+const UNKNOWN: u32 = 0;
 const ENDED: u32 = 3;
 const PAGE: u32 = 4;
 
@@ -560,28 +591,36 @@ fn is_of_one_machine(event: &str) -> bool {
         .any(|common| event.starts_with(common))
 }
 
-/// A gap that lasts on, if it is long enough.
-fn open_gap(tid: u32, thread: &GapThread, now_ns: u64, over_ns: u64) -> Option<RawGap> {
-    let is_long = thread.since_ns > 0 && now_ns.saturating_sub(thread.since_ns) >= over_ns;
-    is_long.then(|| RawGap {
-        tid: Tid(tid),
-        process: Tid(thread.process),
-        from_ns: thread.since_ns,
-        until_ns: now_ns,
-        woken_ns: (thread.woken_ns > 0).then_some(thread.woken_ns),
-        arrived_ns: thread.arrived_ns,
-        cpu: PuId(thread.cpu),
-        kind: kind_of(0, thread.marks, thread.prev_state),
-        is_throttled: thread.marks & 2 != 0,
-        moves: thread.moves,
-        waker: None,
-        exit: None,
-        kernel_exit: None,
-        steal_ns: 0,
-        owner: thread.owner,
-        is_open: true,
-        slices: Vec::new(),
-    })
+/// The slice of what is on a CPU, as if it ended now.
+fn running(state: &[u8; CPU], now_ns: u64) -> [u8; SLICE] {
+    let mut slice = [0; SLICE];
+    slice.copy_from_slice(&state[NOW_AT..SLICES_AT]);
+    slice[8..16].copy_from_slice(&now_ns.to_ne_bytes());
+    slice
+}
+
+/// The record of a gap that lasts on, as the BPF program would write it if the gap ended now:
+/// `begin_gap` there. What is on its CPU is the last slice.
+fn open_record(tid: u32, thread: &GapThread, state: &[u8; CPU], now_ns: u64) -> Vec<u8> {
+    let running = running(state, now_ns);
+    let mut record = Vec::with_capacity(RECORD + SLICE);
+    for long in [thread.since_ns, now_ns, thread.woken_ns, thread.arrived_ns] {
+        record.extend(long.to_ne_bytes());
+    }
+    let GapThread { marks, prev_state, moves, waker, process, .. } = *thread;
+    for int in [tid, thread.cpu, 0, marks, prev_state, moves, waker, process] {
+        record.extend(int.to_ne_bytes());
+    }
+    record.extend(thread.waker_name);
+    record.extend(thread.exit.to_ne_bytes());
+    record.extend([thread.waker_process, thread.owner].map(u32::to_ne_bytes).as_flattened());
+    record.extend(thread.earlier.map(u64::to_ne_bytes).as_flattened());
+    record.extend(running);
+    record.extend(&state[SLICES_AT..RECORD]);
+    if long(&running, 0).is_some_and(|since| since > 0) {
+        record.extend(running);
+    }
+    record
 }
 
 fn kind_of(kind: u32, marks: u32, state: u32) -> GapKind {

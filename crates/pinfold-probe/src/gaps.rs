@@ -8,8 +8,10 @@
 //! under TCG that ends with an event of another thread (see [`crate::locks`]).
 
 pub mod attribute;
+mod by_cause;
 mod cause;
 mod figures;
+mod lasting;
 mod names;
 mod queued;
 pub mod record;
@@ -22,10 +24,13 @@ use std::collections::BTreeMap;
 use pinfold_host::{
     Clock, GapTotals, GapTracer, Host, HostError, RawGap, TracedThread, with_causes,
 };
+use pinfold_model::text::count_noun;
 use pinfold_model::{Role, TaskId, Tid};
 use serde::{Deserialize, Serialize};
 
+pub use self::by_cause::{CauseTime, by_cause};
 pub use self::cause::Cause;
+use self::lasting::Observation;
 use self::names::Names;
 use self::queued::Delays;
 pub use self::remedy::{Place, Remedy};
@@ -197,6 +202,29 @@ pub struct GapReport {
     pub gaps: Vec<Gap>,
 }
 
+impl GapReport {
+    /// Counts the gaps that are shorter than this bound as those below the bound of the
+    /// observation, which must not be higher.
+    pub fn raise_bound(&mut self, over_ns: u64) {
+        for gap in self.gaps.extract_if(.., |gap| gap.length_ns < over_ns) {
+            let mut threads = self.summary.threads.iter_mut();
+            let Some(thread) =
+                threads.find(|thread| thread.tid == gap.tid && thread.subject == gap.subject)
+            else {
+                continue;
+            };
+            thread.shorter = thread.shorter.saturating_add(1);
+            thread.shorter_ns = thread.shorter_ns.saturating_add(gap.length_ns);
+            let power = usize::try_from(gap.length_ns.checked_ilog2().unwrap_or(0)).unwrap_or(0);
+            let last = thread.histogram.len().saturating_sub(1);
+            if let Some(bucket) = thread.histogram.get_mut(power.min(last)) {
+                *bucket = bucket.saturating_add(1);
+            }
+        }
+        self.summary.over_ns = over_ns;
+    }
+}
+
 /// What is observed.
 #[derive(Debug)]
 struct Watched {
@@ -225,6 +253,8 @@ pub struct GapWatch {
     quotas: Quotas,
     names: Names,
     delays: Delays,
+    /// For how long each thread had run at the start.
+    ran_ns: BTreeMap<Tid, u64>,
     over_ns: u64,
     began_ns: u64,
 }
@@ -265,6 +295,7 @@ pub fn start(
     roles.keys().for_each(|tid| quotas.add(host, *tid));
     quotas.sample(host, clock.now_ns());
     let delays = Delays::read(host, roles.keys().copied());
+    let ran_ns = lasting::run_times(host, roles.keys().copied());
     Ok(GapWatch {
         tracer,
         subjects: watched,
@@ -275,6 +306,7 @@ pub fn start(
         quotas,
         names: Names::new(host),
         delays,
+        ran_ns,
         over_ns,
         began_ns: clock.now_ns(),
     })
@@ -318,11 +350,13 @@ impl GapWatch {
         machines: BTreeMap<Tid, String>,
     ) -> Result<GapReport, HostError> {
         self.poll(host, clock);
-        let duration_ns = clock.now_ns().saturating_sub(self.began_ns);
+        let ended_ns = clock.now_ns();
+        let duration_ns = ended_ns.saturating_sub(self.began_ns);
         for subject in &self.subjects {
             let others = subject.threads.others(host)?;
             self.roles.extend(subject.threads.with_others(&others));
         }
+        let states = lasting::states(host, self.roles.keys().copied());
         let owners = Owners { roles: self.roles, subjects: self.subjects };
         let (mut raw, dropped, over_ns) = (self.raw, self.dropped, self.over_ns);
         let (mut quotas, mut names, mut delays) = (self.quotas, self.names, self.delays);
@@ -330,7 +364,14 @@ impl GapWatch {
         delays.compare(host, &last);
         quotas.sample(host, clock.now_ns());
         names.machines = machines;
-        for gap in last.into_iter().chain(totals.open.clone()) {
+        let observation = Observation {
+            ran_ns: &self.ran_ns,
+            states: &states,
+            began_ns: self.began_ns,
+            ended_ns,
+        };
+        let open = lasting::open_gaps(host, clock, &totals, &observation);
+        for gap in last.into_iter().chain(open) {
             names.learn(host, &gap);
             raw.push(gap);
         }
@@ -430,26 +471,19 @@ impl Owners {
 fn missing(totals: &GapTotals, dropped: u64, gone: u32, quotas: &Quotas) -> Vec<String> {
     let mut lost = Vec::new();
     let counts = [
-        (totals.lost, "gaps were lost because the kernel's buffer was full: raise --over"),
-        (
-            dropped,
-            "gaps were dropped, because there were too many: raise --over or lower --seconds",
-        ),
+        (totals.lost, "gap", "lost because the kernel's buffer was full: raise --over"),
+        (dropped, "gap", "dropped, because there were too many: raise --over or lower --seconds"),
         (
             totals.lost_pages,
-            "parts of long gaps were lost because the kernel's buffer was full: these are not \
-             explained",
+            "part",
+            "of long gaps lost, because the kernel's buffer was full: not explained",
         ),
-        (totals.unwatched, "new threads were not observed, because the BPF map was full"),
-        (totals.missed, "events of the host were nested in another of the same kind"),
-        (gone.into(), "threads had exited before the observation began"),
+        (totals.unwatched, "new thread", "not observed, because the BPF map was full"),
+        (totals.missed, "event", "of the host nested in another of the same kind"),
+        (gone.into(), "thread", "that had exited before the observation began"),
     ];
-    lost.extend(
-        counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}")),
-    );
+    let counts = counts.iter().filter(|(count, ..)| *count > 0);
+    lost.extend(counts.map(|(count, noun, what)| format!("{} {what}", count_noun(*count, noun))));
     if !totals.absent.is_empty() {
         lost.push(format!("this kernel lacks the events {}", totals.absent.join(", ")));
     }

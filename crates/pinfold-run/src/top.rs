@@ -116,7 +116,7 @@ impl<'h> LiveSource<'h> {
             state,
             topology: inputs::topology(host, None)?,
             sampler: Sampler::new(host, SystemClock.now_ns()),
-            record: record.map(create).transpose()?,
+            record: record.map(create_record).transpose()?,
             round: 0,
             has_platform: false,
             known: HashMap::new(),
@@ -229,12 +229,23 @@ impl Source for LiveSource<'_> {
 }
 
 /// Creates the file of a record.
-fn create(path: &str) -> Result<NewFile, Failure> {
+///
+/// # Errors
+/// [`Failure`] if it exists or cannot be created.
+pub fn create_record(path: &str) -> Result<NewFile, Failure> {
     NewFile::create(path).map_err(|error| {
         Failure::from_error(Exit::Input, &error, None).with_hint(
             "--record creates its file and overwrites none: name one that does not exist",
         )
     })
+}
+
+/// Refuses the path of a record that exists, before anything is measured for it.
+///
+/// # Errors
+/// As [`create_record`] then.
+pub fn refuse_existing_record(path: &str) -> Result<(), Failure> {
+    if files::exists(path) { create_record(path).map(|_| ()) } else { Ok(()) }
 }
 
 /// A snapshot as a line of JSON.

@@ -53,6 +53,52 @@ fn a_record_of_an_exit_has_its_reason() {
     assert_eq!((unseen.exit, unseen.steal_ns), (None, 700));
 }
 
+/// `struct slice` of a task.
+fn task_slice(from_ns: u64, until_ns: u64, tid: u32, name: &[u8; 3]) -> Vec<u8> {
+    let mut bytes = vec![0; SLICE];
+    bytes[..8].copy_from_slice(&from_ns.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&until_ns.to_ne_bytes());
+    bytes[28..32].copy_from_slice(&tid.to_ne_bytes());
+    bytes[40..43].copy_from_slice(name);
+    bytes
+}
+
+/// The slices of a gap of thread 42 on CPU 3 that lasts since 1,000 ns, at 9,000 ns.
+fn open_slices(state: &[u8; CPU]) -> Vec<GapSlice> {
+    let thread = GapThread {
+        since_ns: 1_000,
+        arrived_ns: 1_000,
+        marks: 1,
+        process: 41,
+        cpu: 3,
+        state: 2,
+        ..GapThread::default()
+    };
+    let record = open_record(42, &thread, state, 9_000);
+    let gap = parse(&record, &VecDeque::new(), &KernelSymbols::default()).unwrap();
+    assert_eq!((gap.tid, gap.process, gap.cpu), (Tid(42), Tid(41), PuId(3)));
+    assert_eq!(gap.kind, GapKind::Waiting { is_preempted: true });
+    assert_eq!((gap.from_ns, gap.until_ns), (1_000, 9_000));
+    gap.slices
+}
+
+#[test]
+fn a_gap_that_lasts_on_has_the_task_that_runs_now() {
+    let mut state = [0; CPU];
+    assert_eq!(open_slices(&state), [], "its CPU was not switched");
+    state[SLICES_AT..SLICES_AT + SLICE].copy_from_slice(&task_slice(500, 2_000, 50, b"one"));
+    // The program writes the end of this slice when it is over.
+    state[NOW_AT..SLICES_AT].copy_from_slice(&task_slice(2_000, 0, 51, b"hog"));
+    let found: Vec<_> = open_slices(&state)
+        .into_iter()
+        .map(|slice| match slice.occupant {
+            Occupant::Task(task) => (task.name, slice.from_ns, slice.until_ns),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(found, [("one".to_owned(), 1_000, 2_000), ("hog".to_owned(), 2_000, 9_000)]);
+}
+
 fn traced(tid: Tid) -> TracedThread {
     TracedThread { tid, owner: 7, follows_processes: false }
 }

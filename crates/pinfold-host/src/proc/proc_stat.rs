@@ -173,6 +173,32 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
     })
 }
 
+/// How a task is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// `SCHED_*` of `include/uapi/linux/sched.h` (field 41).
+    pub policy: u32,
+    /// The kernel's priority, which is 100 more than field 18: below 100 for real-time tasks.
+    pub priority: u32,
+}
+
+/// Parses how the task of this file is scheduled.
+///
+/// # Errors
+/// As [`parse`].
+pub fn scheduling(text: &str) -> Result<Scheduling, ProcError> {
+    let (_, rest) = text.rsplit_once(')').ok_or_else(|| fail(text))?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // The first of these is field 3.
+    let priority: Option<i64> = fields.get(15).and_then(|field| field.parse().ok());
+    let policy = fields.get(38).and_then(|field| field.parse().ok());
+    let priority = priority.and_then(|number| u32::try_from(number.saturating_add(100)).ok());
+    match (policy, priority) {
+        (Some(policy), Some(priority)) => Ok(Scheduling { policy, priority }),
+        (None, _) | (_, None) => Err(fail(text)),
+    }
+}
+
 fn ticks(text: &str) -> Result<u64, ProcError> {
     text.parse::<u64>().map_err(|_| fail(text))
 }

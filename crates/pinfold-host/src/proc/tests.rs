@@ -36,6 +36,18 @@ fn check_as(comm: &str, shown: &str) {
 }
 
 #[test]
+fn stat_of_a_real_time_task_and_of_a_nice_one() {
+    let nice = format!("42 (a) R) {TAIL}");
+    let found = proc_stat::scheduling(&nice).unwrap();
+    assert_eq!(found, proc_stat::Scheduling { policy: 0, priority: 120 });
+    // SCHED_FIFO with priority 50.
+    let fifo = nice.replacen(" 20 0 3 ", " -51 0 3 ", 1).replacen(" 17 5 0 0 ", " 17 5 50 1 ", 1);
+    let found = proc_stat::scheduling(&fifo).unwrap();
+    assert_eq!(found, proc_stat::Scheduling { policy: 1, priority: 49 });
+    assert!(proc_stat::scheduling("42 (a) S 1 42").is_err());
+}
+
+#[test]
 fn stat_flags() {
     let unmovable = stat_with("69238848", "I");
     assert!(unmovable.is_kernel_thread() && unmovable.is_unmovable() && !unmovable.has_ended());

@@ -82,18 +82,24 @@ impl Names {
     }
 }
 
-/// `other`, `fifo:50`, `idle`.
+/// `other`, `other, nice -15`, `fifo:50`, `idle`.
 pub fn policy(task: &OtherTask) -> String {
     let priority = 99_u32.saturating_sub(task.priority);
+    let nice = match i64::from(task.priority) - 120 {
+        0 => String::new(),
+        // It has inherited a real-time priority, so its own is not known.
+        below if below < -20 => String::new(),
+        nice => format!(", nice {nice}"),
+    };
     // `SCHED_*`; a deadline task has the priority −1.
     match task.policy & 0xff {
-        0 => "other".to_owned(),
+        0 => format!("other{nice}"),
         1 => format!("fifo:{priority}"),
         2 => format!("rr:{priority}"),
-        3 => "batch".to_owned(),
+        3 => format!("batch{nice}"),
         5 => "idle".to_owned(),
         6 => "deadline".to_owned(),
-        7 => "ext".to_owned(),
+        7 => format!("ext{nice}"),
         number => format!("policy {number}"),
     }
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeSet;
 
 use pinfold_host::cpu_groups::Throttling;
 use pinfold_host::{
-    FunctionKind, GapKind, GapSlice, Occupant, OtherTask, RawGap, SnapshotHost, WakerTask, paths,
+    FunctionKind, GapKind, GapSlice, GapTotals, Occupant, OtherTask, RawGap, ShortGaps,
+    SnapshotHost, SystemClock, WakerTask, paths,
 };
 use pinfold_model::{PuId, Tid};
 
 use super::attribute::{Context, gaps, parts};
 use super::names::Names;
 use super::queued::Delays;
-use super::{Cause, Gap, GapReport, Part, Place, Remedy, Summary, ThreadName, record};
+use super::{
+    Cause, Gap, GapReport, Part, Place, Remedy, Summary, ThreadGaps, ThreadName, lasting, record,
+};
 use crate::quotas::{Phase, Quotas};
 
 const MS: u64 = 1_000_000;
@@ -215,6 +218,62 @@ fn the_kernel_s_account_must_have_grown_by_the_waits() {
     assert_eq!(delays.waits().len(), 1);
 }
 
+fn unseen(tid: u32) -> ShortGaps {
+    ShortGaps {
+        tid: Tid(tid),
+        process: Tid(0),
+        owner: 0,
+        has_ended: false,
+        is_unseen: true,
+        count: 0,
+        sum_ns: 0,
+        buckets: Vec::new(),
+    }
+}
+
+/// Threads 7 to 9 of process 5, on CPU 1: stopped, runnable and asleep since before the
+/// observation; their run times do not grow.
+#[test]
+fn a_thread_that_was_stopped_or_starved_all_the_time_has_a_gap() {
+    let tail =
+        format!("5 5 0 -1 4194304 {}20 0 1 0 99 {}17 1 0 0", "0 ".repeat(8), "0 ".repeat(15));
+    let mut files = Vec::new();
+    for (tid, state) in [(7, 'T'), (8, 'R'), (9, 'S')] {
+        let tid = Tid(tid);
+        files.push((paths::process_stat(tid), format!("{tid} (x) {state} 1 {tail}\n")));
+        files.push((paths::process_status(tid), status(tid)));
+        files.push((paths::task_schedstat(tid, tid), "100 0 1\n".to_owned()));
+    }
+    let files = files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+    let host = SnapshotHost::from_files(files);
+    let stopped = (7, vec![("stopped".to_owned(), 8_000)]);
+    let starved = (8, vec![("hog (20, fifo:50, /jobs)".to_owned(), 8_000)]);
+    assert_eq!(lasting_while(&host, 20), [stopped.clone(), starved]);
+    assert_eq!(lasting_while(&host, 8), [stopped], "it ran all the time, and no tick counted it");
+}
+
+/// The gaps of 8 ms, while this task is on the CPU.
+fn lasting_while(host: &SnapshotHost, tid: u32) -> Vec<(u32, Vec<(String, u64)>)> {
+    let tids = [Tid(7), Tid(8), Tid(9)];
+    let observation = lasting::Observation {
+        ran_ns: &lasting::run_times(host, tids.into_iter()),
+        states: &lasting::states(host, tids.into_iter()),
+        began_ns: MS,
+        ended_ns: 9 * MS,
+    };
+    let totals = GapTotals {
+        threads: vec![unseen(7), unseen(8), unseen(9)],
+        running: [(PuId(1), slice(0, 9_000, task(tid, "hog")))].into(),
+        ..GapTotals::default()
+    };
+    let open = lasting::open_gaps(host, &SystemClock, &totals, &observation);
+    open.iter().map(|gap| (gap.tid.0, found(gap, &Quotas::default()))).collect()
+}
+
+fn status(tid: Tid) -> String {
+    format!("Name:\tx\nTgid:\t5\nPid:\t{tid}\nPPid:\t1\nUid:\t0\t0\t0\t0\n")
+}
+
 fn phase(from_ms: u64, until_ms: u64, throttled_ms: u64) -> Phase {
     let throttled = Throttling { periods: 1, ns: throttled_ms * MS };
     Phase { from_ns: from_ms * MS, until_ns: until_ms * MS, throttled }
@@ -297,6 +356,26 @@ fn a_record_is_read_as_it_was_written_and_hostile_ones_are_refused() {
     assert!(refused(&text.replacen("\"moves\"", "\"more\"", 1)).starts_with("line 2: "));
 }
 
+#[test]
+fn with_a_higher_bound_shorter_gaps_are_counted_as_below_it() {
+    let mut all = report();
+    let thread = ThreadGaps {
+        subject: String::new(),
+        tid: 7,
+        role: "vcpu(0)".to_owned(),
+        has_ended: false,
+        shorter: 2,
+        shorter_ns: 10,
+        histogram: vec![0; 32],
+    };
+    all.summary.threads.push(thread);
+    all.gaps[0].length_ns = 9_000;
+    all.raise_bound(10_000);
+    assert_eq!((all.gaps.len(), all.summary.over_ns), (1, 10_000));
+    let thread = &all.summary.threads[0];
+    assert_eq!((thread.shorter, thread.shorter_ns, thread.histogram[13]), (3, 9_010, 1));
+}
+
 fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
@@ -350,7 +429,8 @@ fn one_of_each() -> Vec<Cause> {
     all
 }
 
-const MACHINE: Place<'_> = Place { selector: "--pid 5", tid: 7, cpu: 1, elsewhere: "0,2-3" };
+const MACHINE: Place<'_> =
+    Place { selector: "--pid 5", tid: 7, cpu: 1, elsewhere: "0,2-3", quiet: "2-3" };
 const PROCESS: Place<'_> = Place { selector: "", ..MACHINE };
 
 fn text_of(remedy: Remedy) -> String {
@@ -364,14 +444,19 @@ fn text_of(remedy: Remedy) -> String {
     }
 }
 
+/// The best remedies.
 fn remedies(place: &Place<'_>) -> Vec<String> {
-    one_of_each().iter().map(|cause| text_of(cause.remedy(place))).collect()
+    one_of_each().iter().map(|cause| text_of(best(cause, place))).collect()
+}
+
+fn best(cause: &Cause, place: &Place<'_>) -> Remedy {
+    cause.remedies(place).swap_remove(0)
 }
 
 #[test]
 fn each_cause_has_a_command_or_nothing_helps() {
     const NOTHING: [&str; 4] = ["nothing"; 4];
-    let apply = "pinfold apply --pid 5 --strategy low-latency";
+    let apply = "pinfold apply --pid 5";
     let expected = [
         &format!("{apply} --isolate host --tunable irq:all=housekeeping"),
         "boot: nohz_full=1 rcu_nocbs=1",
@@ -391,7 +476,7 @@ fn each_cause_has_a_command_or_nothing_helps() {
         "echo 0,2-3 | tee /proc/irq/9/smp_affinity_list",
         "boot: nohz_full=1 rcu_nocbs=1",
         "taskset -pc 0,2-3 7",
-        "taskset -pc 0,2-3 20",
+        "taskset -pc 2-3 20",
         "taskset -pc 0,2-3 20",
         "echo d | tee /sys/devices/virtual/workqueue/cpumask",
         "echo 10 | tee /sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
@@ -405,11 +490,11 @@ fn each_cause_has_a_command_or_nothing_helps() {
 
 fn of_timer(function: &str) -> Remedy {
     let function = some(function);
-    Cause::Processor { name: "local timer".to_owned(), function }.remedy(&PROCESS)
+    best(&Cause::Processor { name: "local timer".to_owned(), function }, &PROCESS)
 }
 
 fn of_task(name: &str) -> Option<String> {
-    named_task(name, false).remedy(&PROCESS).text().map(str::to_owned)
+    best(&named_task(name, false), &PROCESS).text().map(str::to_owned)
 }
 
 #[test]
@@ -419,15 +504,97 @@ fn remedies_depend_on_the_function_and_on_the_kind_of_task() {
     let watchdog = of_timer("watchdog_timer_fn");
     assert_eq!(watchdog.text(), Some("sysctl -w kernel.watchdog_cpumask=0,2-3"));
     let call = Cause::Processor { name: "function call IPI".to_owned(), function: None };
-    assert!(matches!(call.remedy(&MACHINE), Remedy::Nothing(why) if why.contains("ipi_send_cpu")));
+    assert!(matches!(best(&call, &MACHINE), Remedy::Nothing(why) if why.contains("ipi_send_cpu")));
     let irq = "echo 0,2-3 | tee /proc/irq/24/smp_affinity_list";
     assert_eq!(of_task("irq/24-nvme").as_deref(), Some(irq));
     assert_eq!(of_task("ksoftirqd/1").as_deref(), Some("taskset -pc 0,2-3 7"));
     assert_eq!(of_task("rcuc/1").as_deref(), Some("rcu_nocbs=1"));
     assert_eq!(of_task("migration/1"), None);
-    assert_eq!(of_task("irq/x").as_deref(), Some("taskset -pc 0,2-3 20"));
-    let alone = Place { elsewhere: "", cpu: 0, ..PROCESS };
-    assert!(one_of_each()[..5].iter().all(|cause| cause.remedy(&alone).text().is_none()));
+    assert_eq!(of_task("irq/x").as_deref(), Some("taskset -pc 2-3 20"));
+    let alone = Place { elsewhere: "", quiet: "", cpu: 0, ..PROCESS };
+    assert!(one_of_each()[..3].iter().all(|cause| best(cause, &alone).text().is_none()));
     let v1 = Cause::Quota { group: "/a b".to_owned(), is_v1: true };
-    assert_eq!(v1.remedy(&alone).text(), Some("echo -1 | tee '/a b/cpu.cfs_quota_us'"));
+    assert_eq!(best(&v1, &alone).text(), Some("echo -1 | tee '/a b/cpu.cfs_quota_us'"));
+}
+
+/// What helps against a task if the planner refuses the machine.
+fn without_planner(policy: &str, machine: Option<&str>, quiet: &str) -> Remedy {
+    let (policy, machine) = (policy.to_owned(), machine.map(str::to_owned));
+    let name = "hog".to_owned();
+    let cause = Cause::Thread { name, tid: 20, policy, cgroup: None, machine, is_own: false };
+    let mut all = cause.remedies(&Place { quiet, ..MACHINE });
+    assert_eq!(all[0].text(), Some("pinfold apply --pid 5 --isolate host"));
+    all.swap_remove(1)
+}
+
+#[test]
+fn without_a_plan_a_task_is_moved_or_made_less_important() {
+    for (policy, quiet, expected) in [
+        ("other, nice -15", "2-3", "taskset -pc 2-3 20"),
+        ("other, nice -15", "", "renice -n 19 -p 20"),
+        ("fifo:50", "", "chrt --other --pid 0 20"),
+    ] {
+        assert_eq!(without_planner(policy, None, quiet).text(), Some(expected), "{policy}");
+    }
+    let machine = without_planner("other", Some("db"), "2-3");
+    assert_eq!(machine.text(), Some("pinfold plan --check --all"));
+    assert!(
+        matches!(without_planner("idle", None, ""), Remedy::Nothing(why) if why.contains("small"))
+    );
+}
+
+#[test]
+fn a_policy_has_its_nice_value() {
+    for (policy, priority, expected) in [
+        (0, 120, "other"),
+        (0, 105, "other, nice -15"),
+        (3, 139, "batch, nice 19"),
+        (5, 120, "idle"),
+        (1, 49, "fifo:50"),
+        // It inherited a real-time priority with a lock.
+        (0, 49, "other"),
+    ] {
+        let Occupant::Task(hog) = task(20, "hog") else { panic!("a task") };
+        assert_eq!(super::names::policy(&OtherTask { policy, priority, ..hog }), expected);
+    }
+}
+
+/// A gap of a machine that waits for tasks of others.
+fn gap_by(subject: &str, parts: Vec<(Cause, u64)>) -> Gap {
+    let parts: Vec<Part> = parts.into_iter().map(|(cause, ns)| Part { cause, ns }).collect();
+    Gap { subject: subject.to_owned(), length_ns: 100, parts, ..report().gaps.remove(0) }
+}
+
+fn of_machine(name: &str, tid: u32) -> Cause {
+    let policy = "other".to_owned();
+    let (thread, machine) = ("CPU 0/TCG".to_owned(), Some(name.to_owned()));
+    Cause::Thread { name: thread, tid, policy, cgroup: None, machine, is_own: false }
+}
+
+#[test]
+fn a_culprit_has_the_sum_of_its_parts_though_it_is_the_main_cause_of_no_gap() {
+    let gaps = [
+        gap_by(
+            "web",
+            vec![(of_machine("db", 30), 40), (of_machine("db", 31), 5), (Cause::Stopped, 1)],
+        ),
+        gap_by("web", vec![(of_machine("mail", 40), 42), (of_machine("db", 31), 30)]),
+        gap_by("mail", vec![(of_machine("db", 31), 33)]),
+    ];
+    assert!(gaps.iter().all(|gap| gap.cause().is_none()), "no single cause");
+    let found: Vec<_> = super::by_cause(gaps.iter())
+        .into_iter()
+        .map(|sum| (sum.subject, sum.name.into_owned(), sum.gaps, sum.ns, sum.longest_ns))
+        .collect();
+    let expected = [
+        ("web", "machine db", 2, 75, 45),
+        ("web", "machine mail", 1, 42, 42),
+        ("mail", "machine db", 1, 33, 33),
+        ("web", "stopped", 1, 1, 1),
+    ];
+    let expected: Vec<_> = expected
+        .into_iter()
+        .map(|(subject, name, gaps, ns, longest)| (subject, name.to_owned(), gaps, ns, longest))
+        .collect();
+    assert_eq!(found, expected);
 }

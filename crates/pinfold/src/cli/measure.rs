@@ -86,11 +86,11 @@ pub struct MeasureArgs {
     /// Show gaps from this length on (gaps) [default: 200us]
     #[arg(long, value_name = "TIME")]
     pub over: Option<String>,
-    /// Write the gaps to this file, for --from (gaps)
+    /// Write the gaps to this new file, for --from (gaps)
     #[arg(long, value_name = "FILE")]
     pub record: Option<String>,
-    /// Show the gaps of this file of --record (gaps)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["ObservedArgs", "record", "over", "save"])]
+    /// Show the gaps of this file of --record, with --over the longer ones (gaps)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "save"])]
     pub from: Option<String>,
     /// How exits are observed.
     #[command(flatten)]

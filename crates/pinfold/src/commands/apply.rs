@@ -24,7 +24,7 @@ use pinfold_run::{
 };
 use pinfold_vm::VmSelector;
 
-use crate::cli::ApplyArgs;
+use crate::cli::{ApplyArgs, Isolate};
 use crate::common;
 use crate::output::{print_message, show};
 
@@ -121,6 +121,29 @@ pub fn apply(arguments: &ApplyArgs, state: Option<&str>) -> Result<(), Failure> 
         _ => Err(Failure::new(Exit::Input, "--watch takes one machine")
             .with_hint("omit it; `pinfold watch` monitors all placements")),
     }
+}
+
+/// True if the planner accepts the command, and its plan pins threads and keeps other tasks away if
+/// the command asks for this. Changes nothing, and prints nothing.
+pub fn is_useful(arguments: &ApplyArgs, state: Option<&str>) -> Result<bool, Failure> {
+    let host = host::live()?;
+    let topology = inputs::topology(&host, None)?.without_free_memory();
+    let mut claims = common::claims(&arguments.placement, &host, state)?;
+    let vms = find_machines(arguments, &host)?;
+    for vm in &vms {
+        claims = claims.without_machine(&host, vm.found.pid, &vm.name);
+    }
+    let existing = host::existing_state(state)?;
+    let existing = host::existing_journals(existing.as_ref(), &SystemClock)?;
+    let active = Active { host: &host, journals: existing.as_ref(), claims: &claims };
+    for vm in vms {
+        let plan = prepare(arguments, &active, &topology, vm)?.plan;
+        let isolates = arguments.placement.isolate == Isolate::None || !plan.exclusive.is_empty();
+        if !pinfold_plan::has_pins(&plan) || !isolates {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Prints the findings about the machines and their plans. Those that all parts of one plan share

@@ -36,7 +36,7 @@ pub fn measure(arguments: &MeasureArgs, state: Option<&str>) -> Result<(), Failu
         return list(arguments);
     };
     if let Some(instrument) = Instrument::find(name) {
-        return observe::measure(instrument, arguments);
+        return observe::measure(instrument, arguments, state);
     }
     let probe = find(name)?;
     if !arguments.observed.targets().is_empty() || arguments.observes() {

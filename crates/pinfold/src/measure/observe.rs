@@ -6,26 +6,38 @@
 
 mod gaps;
 mod json;
+mod planner;
 mod text;
 
 use pinfold_host::files;
 use pinfold_model::command::Command;
 use pinfold_model::escape;
+use pinfold_model::text::count_noun;
 use pinfold_probe::gaps::record;
 use pinfold_run::measure::{
     Instrument, ObservationResult, ObserveRequest, Setup, gap_bound, observe, quantities,
 };
-use pinfold_run::{Exit, Failure};
+use pinfold_run::{Exit, Failure, top};
 use pinfold_study::measured::{Measurement, to_json};
 use serde_json::{Value, json};
 
+use self::planner::HostPlanner;
+use crate::cli::layout;
 use crate::cli::measure::MeasureArgs;
 use crate::commands::exits;
 use crate::output::{print_data, print_message};
 use crate::{common, screen};
 
 /// Measures and prints.
-pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
+pub fn measure(
+    instrument: Instrument,
+    arguments: &MeasureArgs,
+    state: Option<&str>,
+) -> Result<(), Failure> {
+    if arguments.how.more == ["--help"] {
+        print_data(&help(instrument));
+        return Ok(());
+    }
     refuse_others(instrument, arguments)?;
     let quantities = quantities(&arguments.quantities)?;
     if let Some(path) = &arguments.from {
@@ -54,6 +66,9 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
         duration_ns,
         blocks: arguments.blocks.unwrap_or(1),
     };
+    // A file that exists is refused before the observation.
+    arguments.record.as_deref().map(top::refuse_existing_record).transpose()?;
+    let planner = HostPlanner::new(state);
     let (name, seen, blocks) = observe(&bench, instrument, &request)?;
     let tool = format!("pinfold {}", env!("CARGO_PKG_VERSION"));
     let measurement =
@@ -67,8 +82,39 @@ pub fn measure(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Fa
     if let Some(path) = &arguments.record {
         save_record(path, &seen)?;
     }
-    show(instrument, arguments, &measurement, &saved, &seen)?;
+    let results = Results { seen: &seen, planner: &planner };
+    show(instrument, arguments, &measurement, &saved, &results)?;
     seen.iter().try_for_each(ObservationResult::verdict)
+}
+
+/// What was observed, and what proposes commands.
+struct Results<'a> {
+    seen: &'a [ObservationResult],
+    planner: &'a dyn gaps::Planner,
+}
+
+/// The options of an instrument.
+fn help(instrument: Instrument) -> String {
+    let (name, options) = (instrument.name(), own_options(instrument));
+    let measure = layout::command().find_subcommand("measure").cloned().unwrap_or_default();
+    let own = match options.len() {
+        0 => "none of its own".to_owned(),
+        count => format!("{} of its own:", count_noun(count, "option")),
+    };
+    let mut text = format!(
+        "{name} takes no arguments after --. It has the options of `pinfold measure --help` that\n\
+         choose threads and times, and {own}\n"
+    );
+    for option in measure.get_arguments() {
+        let long = format!("--{}", option.get_long().unwrap_or_default());
+        if options.contains(&long.as_str()) {
+            let value = option.get_value_names().and_then(|names| names.first());
+            let value = value.map_or_else(String::new, |name| format!(" {name}"));
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {long}{value}\n      {help}\n"));
+        }
+    }
+    text
 }
 
 fn show(
@@ -76,13 +122,14 @@ fn show(
     arguments: &MeasureArgs,
     measurement: &Measurement,
     saved: &str,
-    seen: &[ObservationResult],
+    results: &Results<'_>,
 ) -> Result<(), Failure> {
+    let (seen, planner) = (results.seen, results.planner);
     let (own, what) = (instrument.name(), instrument.what());
     if arguments.json {
         let saved: Value = serde_json::from_str(saved)
             .map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
-        let found: Vec<Value> = seen.iter().map(to_value).collect();
+        let found: Vec<Value> = seen.iter().map(|one| to_value(one, planner)).collect();
         let all = json!({
             "format": "pinfold-observed/2", "what": what, "found": found, "measurement": saved,
         });
@@ -94,7 +141,7 @@ fn show(
         if seen.len() > 1 {
             text.push_str(&format!("\nblock {} of {}\n", index + 1, seen.len()));
         }
-        text.push_str(&format!("\n{}", to_text(one, arguments)));
+        text.push_str(&format!("\n{}", to_text(one, arguments, planner)));
     }
     print_data(&screen::fit_width(&text));
     Ok(())
@@ -105,7 +152,7 @@ fn save_record(path: &str, seen: &[ObservationResult]) -> Result<(), Failure> {
     if let [ObservationResult::Gaps(report)] = seen {
         let text =
             record::to_text(report).map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
-        files::write_atomic(path, text.as_bytes())?;
+        top::create_record(path)?.append(text.as_bytes())?;
         let command = Command::new("measure gaps --from").arg(path);
         print_message(&format!("recorded in {path}; `{command}` shows it"));
         return Ok(());
@@ -117,39 +164,68 @@ fn save_record(path: &str, seen: &[ObservationResult]) -> Result<(), Failure> {
 /// Shows a record.
 fn show_record(path: &str, arguments: &MeasureArgs) -> Result<(), Failure> {
     let text = files::read_text(path)?;
-    let report = record::parse(&text)
+    let mut report = record::parse(&text)
         .map_err(|error| Failure::new(Exit::Input, format!("{path}: {error}")))?;
+    if let Some(over) = &arguments.over {
+        let (over_ns, least_ns) = (gap_bound("--over", over)?, report.summary.over_ns);
+        if over_ns < least_ns {
+            let least = text::time(least_ns);
+            return Err(Failure::new(
+                Exit::Input,
+                format!("--over: {path} has gaps from {least} on only"),
+            )
+            .with_hint("give a longer time, or observe again"));
+        }
+        report.raise_bound(over_ns);
+    }
+    // The record may be of another host.
+    let planner = planner::Unasked;
     if arguments.json {
-        let mut value = gaps::json(&report);
+        let mut value = gaps::json(&report, &planner);
         value["format"] = json!(record::FORMAT);
         print_data(&value.to_string());
     } else {
         let subject = escape::escape_text(&report.summary.subject);
         let what = Instrument::Gaps.what();
-        let found = gaps::text(&report);
+        let found = gaps::text(&report, &planner);
         print_data(&screen::fit_width(&format!("gaps: {what}\n{subject}\n\n{found}")));
     }
     Ok(())
 }
 
-fn to_text(seen: &ObservationResult, arguments: &MeasureArgs) -> String {
+fn to_text(
+    seen: &ObservationResult,
+    arguments: &MeasureArgs,
+    planner: &dyn gaps::Planner,
+) -> String {
     match seen {
         ObservationResult::Sched(found) => text::sched(found),
         ObservationResult::Counters(found) => text::counters(found),
         ObservationResult::Locks(found) => text::locks(found),
         ObservationResult::Exits(answer) => exits::text::table(answer, &arguments.exits),
-        ObservationResult::Gaps(report) => gaps::text(report),
+        ObservationResult::Gaps(report) => gaps::text(report, planner),
     }
 }
 
 /// The results that are not in the figures.
-fn to_value(seen: &ObservationResult) -> Value {
+fn to_value(seen: &ObservationResult, planner: &dyn gaps::Planner) -> Value {
     match seen {
         ObservationResult::Sched(found) => json::sched(found),
         ObservationResult::Counters(found) => json::counters(found),
         ObservationResult::Locks(found) => json::locks(found),
         ObservationResult::Exits(answer) => exits::text::json(answer),
-        ObservationResult::Gaps(report) => gaps::json(report),
+        ObservationResult::Gaps(report) => gaps::json(report, planner),
+    }
+}
+
+/// The options that only this instrument has.
+fn own_options(instrument: Instrument) -> &'static [&'static str] {
+    match instrument {
+        Instrument::Sched => &[],
+        Instrument::Counters => &["--quantities"],
+        Instrument::Locks => &["--sites"],
+        Instrument::Exits => &["--per-vcpu", "--top", "--look", "--distributor"],
+        Instrument::Gaps => &["--over", "--record", "--from"],
     }
 }
 
@@ -157,13 +233,7 @@ fn to_value(seen: &ObservationResult) -> Value {
 fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), Failure> {
     let how = &arguments.how;
     let of_exits = arguments.exits.given_options();
-    let own: Vec<&str> = match instrument {
-        Instrument::Sched => Vec::new(),
-        Instrument::Counters => vec!["--quantities"],
-        Instrument::Locks => vec!["--sites"],
-        Instrument::Exits => of_exits.map(|(_, option)| option).to_vec(),
-        Instrument::Gaps => vec!["--over", "--record", "--from"],
-    };
+    let own = own_options(instrument);
     let given = [
         (how.cpus.is_some(), "--cpus"),
         (how.node.is_some(), "--node"),
@@ -183,6 +253,14 @@ fn refuse_others(instrument: Instrument, arguments: &MeasureArgs) -> Result<(), 
         (arguments.record.is_some(), "--record"),
         (arguments.from.is_some(), "--from"),
     ];
+    if arguments.from.is_some()
+        && (!arguments.observed.targets().is_empty() || arguments.blocks.is_some())
+    {
+        return Err(Failure::new(Exit::Input, "--from shows a record, and observes nothing")
+            .with_hint(
+                "leave out --from to observe, or the options that name threads or --blocks",
+            ));
+    }
     let name = instrument.name();
     let observed = &arguments.observed;
     let others = [("--process", observed.processes.len()), ("--group", observed.groups.len())];

@@ -45,6 +45,10 @@ fn found(
     loop {
         let mut words = vec!["measure", "gaps", "--process", pid, "--seconds", "1.5"];
         words.extend(["--over", "1ms", "--json", "--record", file]);
+        if files::exists(file) {
+            // A record is not overwritten.
+            run("rm", &[file]);
+        }
         let output = std::thread::scope(|scope| {
             let measured = scope.spawn(|| {
                 let spawn = Sandbox::with_cache().spawn(&words);
@@ -163,7 +167,7 @@ fn several_processes_and_a_group_are_told_apart() {
         assert!(own.iter().all(|gap| gap["subject"] == name.as_str()), "{own:?}");
     }
     let text = pinfold(["measure", "gaps", "--from", &file]).expect_success().stdout_text();
-    for part in [" in ", "cause of its longest", &names[0], &names[1]] {
+    for part in [" in ", "main cause", &names[0], &names[1]] {
         assert!(text.contains(part), "{part} in {text}");
     }
     let missing = pinfold(["measure", "gaps", "--group", "/pinfold-no-such-group"]);
@@ -255,9 +259,63 @@ fn quota(host: &LiveHost, victim: &Spinner, file: &str) {
     run("rmdir", &[&format!("{group}/below"), &group]);
 }
 
-/// A record without its last line, and one that is none.
+/// Pinned to the CPU of a task with a real-time priority, and stopped before the observation.
+#[test]
+fn what_lasts_from_before_the_observation_to_its_end_has_its_cause() {
+    if !is_root() {
+        return skip("gaps need BPF, and this is not root");
+    }
+    let host = LiveHost::new().expect("this host");
+    let cpu = host.affinity(Tid(0)).expect("a mask").first().expect("a CPU").to_string();
+    let (victim, hog) = (Spinner::new(&cpu), Spinner::new(&cpu));
+    let pid = victim.pid();
+    let words = ["measure", "gaps", "--process", &pid, "--seconds", "0.3", "--json"];
+    run("kill", &["-STOP", &pid]);
+    let output = Sandbox::with_cache().run(&words);
+    run("kill", &["-CONT", &pid]);
+    if output.status.code() == Some(3) {
+        return skip(output.stderr_text());
+    }
+    let warning = format!("1 of 1 thread is stopped (a signal or a debugger): `kill -CONT {pid}`");
+    assert!(output.stderr_text().contains(&warning), "{}", output.stderr_text());
+    let gaps = output.expect_success().json()["found"][0]["gaps"].clone();
+    assert_eq!(gaps[0]["is_open"], true, "{gaps}");
+    assert_eq!((&gaps[0]["at_ns"], &gaps[0]["cause"]), (&0.into(), &"stopped".into()), "{gaps}");
+    let priority = ["--fifo", "--pid", "50", &hog.pid()].map(str::to_owned);
+    let set = process::capture("chrt", &priority, TIMEOUT_NS).expect("chrt");
+    if !set.status.success() {
+        return skip(set.stderr_text());
+    }
+    // Once a second the kernel lets other tasks run; between these times the hog runs.
+    let end = SystemClock.now_ns() + TIMEOUT_NS;
+    loop {
+        let reported = Sandbox::with_cache().run(&words).expect_success().json();
+        let gaps = reported["found"][0]["gaps"].as_array().expect("gaps").clone();
+        let open = gaps.iter().find(|gap| gap["is_open"] == true && gap["cause"] == "thread");
+        if let Some(open) = open {
+            let cause = &open["parts"][0]["cause"];
+            assert_eq!((&cause["tid"], &cause["policy"]), (&hog.0.id().into(), &"fifo:50".into()));
+            return;
+        }
+        assert!(SystemClock.now_ns() < end, "the hog runs at no end: {reported}");
+    }
+}
+
+/// A record without its last line, one that is none, and one of other options.
 fn cut_off(sandbox: &Sandbox, file: &str) {
     let text = files::read_text(file).expect("the record");
+    for (words, part) in [
+        (["--record", file, "--process", "1"], "os error 17"),
+        (["--from", file, "--process", "1"], "--from shows a record, and observes nothing"),
+        (["--from", file, "--over", "500us"], "has gaps from 1.00 ms on only"),
+    ] {
+        let output = pinfold([&["measure", "gaps"][..], &words].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", output.stderr_text());
+        assert!(output.stderr_text().contains(part), "{part}: {}", output.stderr_text());
+    }
+    let words = ["measure", "gaps", "--from", file, "--over", "10s"];
+    let longer = pinfold(words).expect_success().stdout_text();
+    assert!(longer.contains("0 gaps of at least 10.0 s in "), "{longer}");
     let bad = sandbox.path("bad.jsonl");
     let (first, _) = text.split_once('\n').expect("lines");
     for (text, why) in [(first, "truncated"), ("{\"format\":\"pinfold-gaps/7\"}", "pinfold-gaps/7")]
