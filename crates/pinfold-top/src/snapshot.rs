@@ -188,7 +188,7 @@ impl MachineSample {
     /// Number of moves of its threads in the last minute.
     #[must_use]
     pub fn moves(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.moves).sum()
+        self.threads.iter().fold(0, |sum, thread| sum.saturating_add(thread.moves))
     }
 }
 

@@ -161,8 +161,10 @@ impl Observed {
     /// migrations.
     pub(super) fn reasons(&self, cpu_ns: u64, most_moves: u64) -> Vec<String> {
         let mut reasons = Vec::new();
-        if let Some(gaps) = self.gaps.as_ref().filter(|gaps| gaps.sum_ns > cpu_ns / MOST_TIME) {
-            let share = gaps.sum_ns as f64 * 100.0 / cpu_ns.max(1) as f64;
+        // A short run is not judged by a single gap.
+        let most_ns = cpu_ns.max(FREQUENCY_NS) / MOST_TIME;
+        if let Some(gaps) = self.gaps.as_ref().filter(|gaps| gaps.disturbed_ns > most_ns) {
+            let share = gaps.disturbed_ns as f64 * 100.0 / cpu_ns.max(1) as f64;
             let most = gaps.causes.first().map_or("", |cause| cause.name.as_str());
             reasons.push(format!("gaps took {share:.1} % of the time, most by {most}"));
         }
@@ -204,6 +206,8 @@ impl fmt::Display for Observed {
 pub(super) struct GapNoise {
     count: usize,
     sum_ns: u64,
+    /// Time of its CPUs in which a task was in such a gap.
+    disturbed_ns: u64,
     longest_ns: u64,
     /// The one with the most time first.
     causes: Vec<CauseSum>,
@@ -221,10 +225,15 @@ impl GapNoise {
     pub(super) fn from_report(report: &GapReport, name: &str) -> Self {
         let threads = report.summary.threads.iter().filter(|thread| thread.subject == name);
         let own: BTreeSet<u32> = threads.map(|thread| thread.tid).collect();
-        let mut noise = Self::default();
+        let (mut noise, mut spans) = (Self::default(), Vec::new());
         let gaps = report.gaps.iter().filter(|gap| gap.subject == name);
         for gap in gaps.filter(|gap| own_ns(gap, &own) * 2 < gap.length_ns) {
             noise.count += 1;
+            spans.push(Span {
+                cpu: gap.cpu,
+                begin: gap.at_ns,
+                end: gap.at_ns.saturating_add(gap.length_ns),
+            });
             noise.sum_ns = noise.sum_ns.saturating_add(gap.length_ns);
             noise.longest_ns = noise.longest_ns.max(gap.length_ns);
             let name = cause_name(gap);
@@ -237,8 +246,33 @@ impl GapNoise {
             }
         }
         noise.causes.sort_by_key(|cause| std::cmp::Reverse(cause.ns));
+        noise.disturbed_ns = covered_ns(spans);
         noise
     }
+}
+
+/// Time of a gap on the CPU on which it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Span {
+    cpu: u32,
+    begin: u64,
+    end: u64,
+}
+
+/// The time that spans cover; where several tasks of a CPU wait at once, it counts once.
+fn covered_ns(mut spans: Vec<Span>) -> u64 {
+    spans.sort_unstable();
+    let mut covered = 0_u64;
+    let mut last = Span { cpu: u32::MAX, begin: 0, end: 0 };
+    for span in spans {
+        let begin = if span.cpu == last.cpu { span.begin.max(last.end) } else { span.begin };
+        covered = covered.saturating_add(span.end.saturating_sub(begin));
+        last = Span {
+            end: if span.cpu == last.cpu { span.end.max(last.end) } else { span.end },
+            ..span
+        };
+    }
+    covered
 }
 
 /// The time of a gap that the command caused itself: its tasks ran, or it waited for something.
@@ -324,6 +358,10 @@ mod tests {
         }
     }
 
+    fn at(ms: u64, gap: Gap) -> Gap {
+        Gap { at_ns: ms * MS, ..gap }
+    }
+
     fn task(tid: u32, is_own: bool) -> Cause {
         let (name, policy) = (format!("job{}", tid / 10), "other".to_owned());
         Cause::Thread { name, tid, policy, cgroup: None, machine: None, is_own }
@@ -335,9 +373,9 @@ mod tests {
             summary: Summary { threads: vec![thread(7), thread(8)], ..Summary::default() },
             gaps: vec![
                 gap(4, &[(task(90, false), 4)]),
-                gap(3, &[(task(91, false), 2), (task(8, false), 1)]),
-                gap(1, &[(irq, 1)]),
-                gap(2, &[]),
+                at(10, gap(3, &[(task(91, false), 2), (task(8, false), 1)])),
+                at(20, gap(1, &[(irq, 1)])),
+                at(30, gap(2, &[])),
                 // Its own work.
                 gap(9, &[(task(8, false), 8)]),
                 gap(9, &[(task(60, true), 9)]),
@@ -377,13 +415,25 @@ mod tests {
     }
 
     #[test]
+    fn tasks_that_wait_at_once_on_a_cpu_are_disturbed_once() {
+        let span = |cpu, begin, end| Span { cpu, begin, end };
+        let one = [span(0, 10, 30), span(0, 0, 20), span(0, 12, 14), span(0, 40, 41)];
+        assert_eq!(covered_ns(one.to_vec()), 31);
+        assert_eq!(covered_ns([&one[..], &[span(1, 0, 20)]].concat()), 51);
+        assert_eq!(covered_ns(Vec::new()), 0);
+    }
+
+    #[test]
     fn much_time_in_gaps_many_migrations_and_other_frequencies_are_not_quiet() {
         let expected = [
             "gaps took 10.0 % of the time, most by job9",
             "1 migration",
             "a frequency of 2400 to 3100 MHz",
         ];
-        assert_eq!(disturbance().reasons(100 * MS, 0), expected);
+        assert_eq!(disturbance().reasons(100 * MS, 0), expected[1..], "a tenth of a second");
+        let much = GapNoise { disturbed_ns: 100 * MS, ..disturbance().gaps.expect("gaps") };
+        let much = Observed { gaps: Some(much), ..disturbance() };
+        assert_eq!(much.reasons(1_000 * MS, 0), expected);
         assert_eq!(disturbance().reasons(1_000 * MS, 1), expected[2..]);
         let steady = Observed { khz: Some((3_000_000, 3_100_000)), ..disturbance() };
         assert_eq!(steady.reasons(1_000 * MS, 1), [""; 0]);
