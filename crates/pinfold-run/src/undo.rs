@@ -388,6 +388,8 @@ pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c
         if let Ok(Some(record)) = journals.read(id)
             && record.header.supervised
             && !record.has_ended()
+            // One that is ending, as after SIGKILL, is waited for.
+            && process::task_alive(&host::live()?, record.header.supervisor)?
         {
             return Err(held_failure(&record));
         }
