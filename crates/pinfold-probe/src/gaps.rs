@@ -357,6 +357,7 @@ impl GapWatch {
             self.roles.extend(subject.threads.with_others(&others));
         }
         let states = lasting::states(host, self.roles.keys().copied());
+        let ran_at_end_ns = lasting::run_times(host, self.roles.keys().copied());
         let owners = Owners { roles: self.roles, subjects: self.subjects };
         let (mut raw, dropped, over_ns) = (self.raw, self.dropped, self.over_ns);
         let (mut quotas, mut names, mut delays) = (self.quotas, self.names, self.delays);
@@ -366,6 +367,7 @@ impl GapWatch {
         names.machines = machines;
         let observation = Observation {
             ran_ns: &self.ran_ns,
+            ran_at_end_ns: &ran_at_end_ns,
             states: &states,
             began_ns: self.began_ns,
             ended_ns,

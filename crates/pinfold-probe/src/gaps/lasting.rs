@@ -17,6 +17,8 @@ const COMPARED_NS: u64 = 20_000_000;
 pub struct Observation<'a> {
     /// How long each thread had run at its begin.
     pub ran_ns: &'a BTreeMap<Tid, u64>,
+    /// The same directly before its end: until the programs are detached, a thread may run again.
+    pub ran_at_end_ns: &'a BTreeMap<Tid, u64>,
     /// The states of the threads directly before its end.
     pub states: &'a BTreeMap<Tid, char>,
     /// Begin and end.
@@ -102,12 +104,11 @@ impl Observation<'_> {
     /// The gap of a thread without events, if it did not just sleep or run all the time.
     fn gap(&self, host: &dyn Host, thread: &ShortGaps) -> Option<RawGap> {
         let ran = self.ran_ns.get(&thread.tid);
+        let has_not_run = ran.is_some() && ran == self.ran_at_end_ns.get(&thread.tid);
         let kind = match self.states.get(&thread.tid)? {
             'T' | 't' => GapKind::Stopped,
             'D' => GapKind::Blocked,
-            'R' if run_ns(host, thread.tid).as_ref() == ran => {
-                GapKind::Waiting { is_preempted: true }
-            }
+            'R' if has_not_run => GapKind::Waiting { is_preempted: true },
             _ => return None,
         };
         let stat = proc_stat::read(host, thread.tid).ok().flatten()?;

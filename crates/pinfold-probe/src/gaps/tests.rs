@@ -257,6 +257,7 @@ fn lasting_while(host: &SnapshotHost, tid: u32) -> Vec<(u32, Vec<(String, u64)>)
     let tids = [Tid(7), Tid(8), Tid(9)];
     let observation = lasting::Observation {
         ran_ns: &lasting::run_times(host, tids.into_iter()),
+        ran_at_end_ns: &lasting::run_times(host, tids.into_iter()),
         states: &lasting::states(host, tids.into_iter()),
         began_ns: MS,
         ended_ns: 9 * MS,
