@@ -6,6 +6,9 @@
  * the work of one turn divided by all of its time. No turn is left out, because on a machine that
  * is itself slowed in turns, such as a virtual node, the stops are a part of its speed.
  *
+ * All of it is on one CPU: where the kernel puts a process that another one starts differs from
+ * turn to turn, and a node with one core has no second CPU.
+ *
  * `processes` starts and ends processes; `cache-l1` to `cache-l3` and `memory-latency` follow a
  * random cycle (cycle.h) over half of a cache and over an area that no cache holds; `simd` and
  * `stream` are STREAM's triad in the first cache and in memory.
@@ -32,7 +35,7 @@
 #include "place.h"
 #include "supervise.h"
 
-enum { MOST_TURNS = 64, SIMD_COUNT = 512, LEVELS = 4, KINDS = 10, PAGE = 4096, STREAM_STEP = 8192, ARRAYS = 3 };
+enum { SETTLE_MS = 100, MOST_TURNS = 64, SIMD_COUNT = 512, LEVELS = 4, KINDS = 10, PAGE = 4096, STREAM_STEP = 8192, ARRAYS = 3 };
 
 /* Without a known cache, and at most: larger areas take long to build on small machines. */
 #define UNKNOWN_LAST (32ULL << 20)
@@ -41,6 +44,7 @@ enum { MOST_TURNS = 64, SIMD_COUNT = 512, LEVELS = 4, KINDS = 10, PAGE = 4096, S
 struct profile {
     uint64_t turns, turn_ms;
     bool quick, supervised;
+    int cores; /* on which it could run */
     struct place place;
     struct area area;
     uint64_t taken;     /* bytes of the area */
@@ -263,6 +267,18 @@ static int cores(void)
     return (int)sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than the set can hold */
 }
 
+/* Pins the thread to the CPU where it is after some work, which is a fast one if they differ. */
+static bool stay(void)
+{
+    for (const uint64_t begin = raw_ns(); raw_ns() - begin < SETTLE_MS * NS_PER_MS;) {
+    }
+    const int cpu = sched_getcpu();
+    if (cpu >= 0 && thread_pin(cpu))
+        return true;
+    complain_errno("cannot stay on CPU %d", cpu);
+    return false;
+}
+
 static void print_machine(const struct profile *profile, size_t count, double tsc_mhz)
 {
     char model[192], caches[FIGURE_TEXT];
@@ -277,7 +293,7 @@ static void print_machine(const struct profile *profile, size_t count, double ts
     json_text(stdout, names.machine);
     fputs(",\"cpu_model\":", stdout);
     json_text(stdout, model);
-    printf(",\"cores\":%d,\"clock_mhz\":", cores());
+    printf(",\"cores\":%d,\"clock_mhz\":", profile->cores);
     json_rate(stdout, mhz > 0 ? mhz : tsc_mhz);
     printf(",\"clock_source\":\"%s\",\"caches\":", mhz > 0 ? "cpufreq" : tsc_mhz > 0 ? "tsc" : "unknown");
     json_text(stdout, caches);
@@ -369,6 +385,9 @@ int profile_main(int argc, char **argv)
     if (parsed != PARSE_DONE)
         return parse_exit_code(parsed);
     profile.kernels = kernels_widest();
+    profile.cores = profile.place.cpus.given ? 1 : cores();
+    if (!profile.place.cpus.given && !stay())
+        return PINLOAD_FAILED;
     if (!place_settle(&profile.place))
         return PINLOAD_USAGE;
     if (profile.quick) {

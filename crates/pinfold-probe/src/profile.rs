@@ -274,6 +274,7 @@ mod tests {
     use super::*;
     use crate::loads::Placement;
     use crate::pinload::Pinload;
+    use pinfold_host::{Host as _, LiveHost, process};
 
     const GOOD: &str = include_str!("profile-epyc.jsonl");
 
@@ -303,6 +304,9 @@ mod tests {
             (GOOD.replace("\"samples\":[", "\"samples\":[0,"), 2, "integer: 0 per second"),
             (GOOD.replace("\"samples\":[", "\"samples\":[1e300,"), 2, "is out of range"),
             (GOOD.replace("\"samples\":[", "\"samples\":[-5,"), 2, "holds the sample -5"),
+            (GOOD.replace("\"samples\":[", "\"samples\":[NaN,"), 2, "is not a figure"),
+            (GOOD.replace("\"samples\":[", "\"samples\":[1e999,"), 2, "is not a figure"),
+            (GOOD.repeat(2000), 1, "more than a profile can have"),
             (GOOD.replace(second, "{}"), 2, "is not a figure"),
             (GOOD.replace(second, ""), 2, "is not a figure"),
             (GOOD.lines().take(4).map(|line| format!("{line}\n")).collect(), 4, "after 3 of 10"),
@@ -326,6 +330,8 @@ mod tests {
         let text = quick.run_on_host(&pinload, &Placement::default()).unwrap();
         let profile = parse(&text).unwrap();
         assert_eq!(profile.architecture, std::env::consts::ARCH);
+        let allowed = LiveHost::new().unwrap().affinity(process::own_tid()).unwrap();
+        assert_eq!(usize::try_from(profile.cores).unwrap(), allowed.len(), "not of the pinned one");
         assert!(profile.per_second(Kind::Integer).is_some());
     }
 }
