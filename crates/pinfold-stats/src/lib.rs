@@ -36,7 +36,7 @@ pub use bootstrap::{
 pub use capacity::{CONTENDED_SHARE, Capacity, of_samples};
 pub use coordinated_omission::RandomArrival;
 pub use mean::Mean;
-pub use prediction::{predict_further_ratio, predict_next_ratio};
+pub use prediction::{predict_further_ratio, predict_next_ratio, widen};
 pub use quantile::{median, quantile, quantile_sorted};
 pub use race::{Elimination, ParticipantResults, RaceRule, RaceTest, residuals};
 pub use sign_flip::{

@@ -29,6 +29,20 @@ pub fn predict_further_ratio(ratios: &[f64], probability: f64) -> Option<Interva
     Some(around(mean(&logs), half))
 }
 
+/// An interval for the next value of one that also varies from repetition to repetition, as those
+/// with these intervals do, of the same probability: independent parts add up by their squares.
+#[must_use]
+pub fn widen(interval: Interval, repetitions: &[Interval]) -> Interval {
+    let squares = repetitions.iter().map(|one| half_width(one).powi(2)).sum::<f64>();
+    let mean = squares / repetitions.len().max(1) as f64;
+    around(interval.ratio.ln(), half_width(&interval).hypot(mean.sqrt()))
+}
+
+/// In logarithms.
+fn half_width(interval: &Interval) -> f64 {
+    (interval.high / interval.low).ln() / 2.0
+}
+
 fn around(middle: f64, half: f64) -> Interval {
     Interval { ratio: middle.exp(), low: (middle - half).exp(), high: (middle + half).exp() }
 }
@@ -91,6 +105,23 @@ mod tests {
             assert_eq!(predict_further_ratio(&bad, 0.9), None);
             assert_eq!(predict_next_ratio(&[1.0, 2.0], &bad, 0.9), None);
         }
+    }
+
+    #[test]
+    fn a_wider_interval_has_the_squares_of_all_parts() {
+        fn check(half: f64, repetitions: &[f64], expected: f64) {
+            let repetitions: Vec<Interval> =
+                repetitions.iter().map(|half| around(2.0, *half)).collect();
+            let found = widen(around(-1.0, half), &repetitions);
+            assert!((found.ratio.ln() + 1.0).abs() < 1e-12, "{found:?}");
+            assert!((found.low.ln() - (-1.0 - expected)).abs() < 1e-12, "{found:?}");
+            assert!((found.high.ln() - (-1.0 + expected)).abs() < 1e-12, "{found:?}");
+        }
+
+        check(0.3, &[0.4], 0.5);
+        check(0.3, &[0.0, 0.4 * 2_f64.sqrt()], 0.5);
+        check(0.0, &[0.1, 0.1, 0.1], 0.1);
+        check(0.3, &[], 0.3);
     }
 
     #[test]

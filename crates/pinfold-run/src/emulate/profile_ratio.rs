@@ -2,18 +2,20 @@
 //!
 //! A ratio for each kind of work comes from the repetitions on both machines. Without a kind the
 //! speed is the mean over the kinds, and the interval is where a program of unknown kind lies if it
-//! differs from the mean as the kinds do. The speed of the memory is not emulated, so nothing is
-//! said about work that it limits, unless the memory of the other machine is slower by the same
-//! factor as its CPU.
+//! differs from the mean as the kinds do, and from run to run as their repetitions do. The speed of
+//! the memory is not emulated, so nothing is said about work that it limits, unless the memory of
+//! the other machine is slower by the same factor as its CPU; nor about other programs than the
+//! benchmarks on another architecture, where the same source is other instructions.
 
 use pinfold_host::LiveHost;
 use pinfold_host::files::{self, StateDir};
+use pinfold_model::text::count_noun;
 use pinfold_model::{ProfileReference, Speed, Topology, escape};
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::loads::Placement;
 use pinfold_probe::pinload::Pinload;
 use pinfold_probe::profile::{self, Kind, Profile, Profiling};
-use pinfold_stats::{Interval, predict_further_ratio, predict_next_ratio};
+use pinfold_stats::{Interval, predict_further_ratio, predict_next_ratio, widen};
 
 use crate::message::say;
 use crate::{Exit, Failure, inputs};
@@ -24,6 +26,8 @@ const PROBABILITY: f64 = 0.9;
 const AS_FAST: f64 = 1.02;
 /// Fewer kinds give no interval over kinds.
 const LEAST_KINDS: usize = 3;
+/// An interval of a kind from a disturbed machine: its ends differ by more than this factor.
+const DISTURBED: f64 = 2.0;
 const NO_MEMORY: &str = "Pinfold does not emulate the speed of the memory";
 
 /// The speed of a vnode like another machine, and what it predicts.
@@ -31,8 +35,9 @@ const NO_MEMORY: &str = "Pinfold does not emulate the speed of the memory";
 pub struct Prediction {
     /// The speed to set.
     pub speed: Speed,
-    /// Where the speed of a program on the other machine lies, relative to this machine.
-    pub interval: Interval,
+    /// Where the speed of a program on the other machine lies, relative to this machine; nothing
+    /// is known of programs for another architecture.
+    pub interval: Option<Interval>,
     /// What is known of each kind of work.
     pub kinds: Vec<KindRatio>,
     /// The other machine and the meaning of the interval.
@@ -110,15 +115,17 @@ pub fn predict(
     let (interval, of_what) = match kind {
         Some(kind) => (ratio_of_kind(&kinds, kind)?, format!("work of the kind {}", kind.name())),
         None => {
-            let known: Vec<f64> =
-                kinds.iter().filter_map(|one| Some(one.ratio.as_ref().ok()?.ratio)).collect();
+            let known: Vec<Interval> =
+                kinds.iter().filter_map(|one| one.ratio.clone().ok()).collect();
+            let ratios: Vec<f64> = known.iter().map(|one| one.ratio).collect();
             let many =
-                predict_further_ratio(&known, PROBABILITY).filter(|_| known.len() >= LEAST_KINDS);
+                predict_further_ratio(&ratios, PROBABILITY).filter(|_| known.len() >= LEAST_KINDS);
             let text =
                 format!("cannot compare: the profiles have only {} kinds in common", known.len());
             let hint = "record both with the same version of pinload";
             let interval = many.ok_or_else(|| Failure::new(Exit::Input, text).with_hint(hint))?;
-            (interval, format!("a program of unknown kind ({} kinds)", known.len()))
+            let of_what = format!("a program of unknown kind ({} kinds)", known.len());
+            (widen(interval, &known), of_what)
         }
     };
     let machine = escape::name(&theirs.cpu_model).into_owned();
@@ -131,18 +138,47 @@ pub fn predict(
         return Err(Failure::new(Exit::Input, text).with_hint(hint));
     }
     let speed = round_speed(interval.ratio);
-    let compiler = if theirs.compiler == ours.compiler {
-        ""
-    } else {
-        "; the profiles come from different compilers"
+    let other = other_architecture(theirs, ours);
+    let predicted = match &other {
+        Some(why) => format!(
+            "cannot predict how fast programs run there: {why}, where the same source is other \
+             instructions; these are the benchmarks of pinload:"
+        ),
+        None => format!(
+            "{of_what} runs there at {} of its speed here, with {:.0} % probability{}",
+            range(&interval),
+            PROBABILITY * 100.0,
+            reservations(theirs, ours, &kinds)
+        ),
     };
-    let summary = format!(
-        "speed {speed}, like {machine}: {of_what} runs there at {} of its speed here, with {:.0} % \
-         probability{compiler}",
-        range(&interval),
-        PROBABILITY * 100.0
-    );
-    Ok(Prediction { speed, interval, kinds, summary })
+    let summary = format!("speed {speed}, like {machine}: {predicted}");
+    Ok(Prediction { speed, interval: Some(interval).filter(|_| other.is_none()), kinds, summary })
+}
+
+/// What makes a prediction worse.
+fn reservations(theirs: &Profile, ours: &Profile, kinds: &[KindRatio]) -> String {
+    let mut text = String::new();
+    if kinds.iter().any(|one| one.kind.is_memory() && one.ratio.is_err()) {
+        text.push_str("; cannot predict a program that the memory limits");
+    }
+    if theirs.compiler != ours.compiler {
+        text.push_str("; the profiles come from different compilers");
+    }
+    let known = kinds.iter().filter_map(|one| one.ratio.as_ref().ok());
+    let busy = known.filter(|ratio| ratio.high / ratio.low > DISTURBED).count();
+    if busy > 0 {
+        let kinds = count_noun(busy, "kind");
+        text.push_str(&format!(
+            "; the repetitions of {kinds} differ too much: record both profiles on idle machines"
+        ));
+    }
+    text
+}
+
+/// `that machine is aarch64, this one x86_64`, if it is another architecture.
+fn other_architecture(theirs: &Profile, ours: &Profile) -> Option<String> {
+    let (that, this) = (escape::name(&theirs.architecture), escape::name(&ours.architecture));
+    (that != this).then(|| format!("that machine is {that}, this one {this}"))
 }
 
 /// All kinds that one of the two machines has.
@@ -173,9 +209,10 @@ fn ratios(theirs: &Profile, ours: &Profile) -> Vec<KindRatio> {
 }
 
 fn ratio(theirs: &Profile, ours: &Profile, kind: Kind) -> Result<Interval, String> {
-    if kind == Kind::Simd && theirs.architecture != ours.architecture {
-        let (that, this) = (escape::name(&theirs.architecture), escape::name(&ours.architecture));
-        return Err(format!("that machine is {that}, this one {this}"));
+    if kind == Kind::Simd
+        && let Some(why) = other_architecture(theirs, ours)
+    {
+        return Err(why);
     }
     if kind == Kind::Simd && theirs.simd != ours.simd {
         let (that, this) = (escape::name(&theirs.simd), escape::name(&ours.simd));
@@ -284,21 +321,43 @@ mod tests {
     fn the_speed_is_the_ratio_and_the_interval_holds_the_kinds() {
         let mut other = all(50.0);
         other = with(with(other, Kind::CacheL3, 40.0), Kind::Integer, 60.0);
-        let found = predict(&other, &all(100.0), None).unwrap();
-        assert!((0.47..0.53).contains(&found.interval.ratio), "{found:?}");
-        assert!(found.interval.low < 0.45 && found.interval.high > 0.55, "{found:?}");
-        assert_eq!(found.kinds.len(), 10);
+        let found = interval(&other, None);
+        assert!((0.47..0.53).contains(&found.ratio), "{found:?}");
+        assert!(found.low < 0.45 && found.high > 0.55, "{found:?}");
+        assert_eq!(predict(&other, &all(100.0), None).unwrap().kinds.len(), 10);
         let integer = predict(&other, &all(100.0), Some(Kind::Integer)).unwrap();
         assert_eq!(integer.speed.to_string(), "60%");
-        assert!(integer.interval.low > 0.56 && integer.interval.high < 0.64, "{integer:?}");
+        let found = interval(&other, Some(Kind::Integer));
+        assert!(found.low > 0.56 && found.high < 0.64, "{found:?}");
+    }
+
+    #[test]
+    fn kinds_that_agree_give_an_interval_as_wide_as_their_repetitions() {
+        let (all_kinds, one) = (interval(&all(50.0), None), interval(&all(50.0), Some(Kind::Simd)));
+        assert!(one.low < 0.49 && one.high > 0.51, "{one:?}");
+        assert!((all_kinds.low - one.low).abs() < 1e-9, "{all_kinds:?} {one:?}");
+        assert!((all_kinds.high - one.high).abs() < 1e-9, "{all_kinds:?} {one:?}");
+    }
+
+    #[test]
+    fn profiles_of_busy_machines_are_named() {
+        let mut other = all(50.0);
+        for score in &mut other.scores[..3] {
+            score.per_second = vec![25.0, 50.0, 80.0, 50.0];
+        }
+        let found = predict(&other, &all(100.0), None).unwrap().summary;
+        assert!(found.contains("; the repetitions of 3 kinds differ too much"), "{found}");
+        let found = predict(&all(50.0), &all(100.0), None).unwrap().summary;
+        assert!(found.ends_with(" % probability"), "{found}");
     }
 
     #[test]
     fn what_cannot_be_emulated_is_said() {
         let slow_memory = with(with(all(50.0), Kind::Stream, 90.0), Kind::MemoryLatency, 49.0);
-        let found = predict(&slow_memory, &all(100.0), None).unwrap();
-        assert!((found.interval.ratio - 0.5).abs() < 0.01, "without the memory: {found:?}");
-        let lines = found.to_lines().join("\n");
+        let found = interval(&slow_memory, None);
+        assert!((found.ratio - 0.5).abs() < 0.01, "without the memory: {found:?}");
+        let lines = predict(&slow_memory, &all(100.0), None).unwrap().to_lines().join("\n");
+        assert!(lines.contains("; cannot predict a program that the memory limits\n"), "{lines}");
         assert!(lines.contains("stream: cannot compare: the other machine has 90.0%"), "{lines}");
         assert!(lines.contains("memory-latency: 49.0% ("), "{lines}");
         assert_refused(
@@ -309,7 +368,12 @@ mod tests {
 
         let other = Profile { architecture: "aarch64".to_owned(), ..all(50.0) };
         assert_refused(&other, Some(Kind::Simd), "that machine is aarch64, this one x86_64");
-        assert!(predict(&other, &all(100.0), None).is_ok());
+        for kind in [None, Some(Kind::Integer)] {
+            let found = predict(&other, &all(100.0), kind).unwrap();
+            assert_eq!((found.speed.to_string().as_str(), found.interval), ("50%", None));
+            let text = "cannot predict how fast programs run there: that machine is aarch64, this";
+            assert!(found.summary.contains(text), "{}", found.summary);
+        }
         let narrow = Profile { simd: "128".to_owned(), ..all(50.0) };
         assert_refused(&narrow, Some(Kind::Simd), "that machine has 128, this one avx2");
 
@@ -327,6 +391,10 @@ mod tests {
         assert_eq!(predict(&noisy, &all(100.0), None).unwrap().speed, Speed::FULL);
         assert_eq!(round_speed(0.0), Speed::from_millionths(100).unwrap());
         assert_eq!(round_speed(0.432_149).to_string(), "43.21%");
+    }
+
+    fn interval(other: &Profile, kind: Option<Kind>) -> Interval {
+        predict(other, &all(100.0), kind).unwrap().interval.unwrap()
     }
 
     #[track_caller]

@@ -638,6 +638,10 @@ fn a_command_runs_at_the_speed_of_another_machine() {
     let slow = sandbox.write("slow.jsonl", profile(0.5));
     let fast = sandbox.write("fast.jsonl", profile(3.0));
     let cut = sandbox.write("cut.jsonl", profile(0.5).trim_end());
+    let wide = profile(0.5).replace("\"cores\":2", "\"cores\":9999");
+    let wide = sandbox.write("wide.jsonl", wide);
+    let later = sandbox.write("later.jsonl", profile(0.5).replace("profile/1", "profile/2"));
+    let arm = sandbox.write("arm.jsonl", profile(0.5).replace("\"x86_64\"", "\"arm\""));
     let like = |file: &str, more: &[&str]| {
         let words = ["run", "--cores", "1", "--method", "quota", "--like", file, "--own", &here];
         sandbox.run(&[&words[..], more, &["--", "echo", "it ran"]].concat())
@@ -648,8 +652,12 @@ fn a_command_runs_at_the_speed_of_another_machine() {
     assert!(said.contains("speed 50%, like ") && said.contains("integer: 50.0% ("), "{said}");
     let integer = like(&slow, &["--kind", "integer"]).expect_success();
     assert!(integer.stderr_text().contains("work of the kind integer"), "{integer:?}");
+    let other = like(&arm, &[]).expect_success().stderr_text();
+    assert!(other.contains("speed 50%, ") && other.contains("cannot predict how fast"), "{other}");
     for (file, more, expected) in [
         (&fast, [].as_slice(), "is faster than this machine"),
+        (&wide, &[], "wide.jsonl: that machine has 9999 cores, this one"),
+        (&later, &[], "later.jsonl: line 1: the format is \"pinfold-profile/2\""),
         (&cut, &[], "cut.jsonl: line 11: the file is cut off"),
         (&slow, &["--kind", "magic"], "there is no kind of work"),
     ] {
