@@ -26,7 +26,8 @@ pub struct Arguments {
     /// docs/scale.md]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
-    /// A short run: a few minutes (emulate), 100 nodes (scale), 20 ms of work (quiet)
+    /// A short run: a few minutes (emulate), 100 nodes (scale), 20 ms of work (quiet), a short
+    /// profile (like)
     #[arg(long)]
     pub quick: bool,
     /// Only these rows, by their names in the tables, separated by commas (emulate); of gaps by
@@ -72,6 +73,8 @@ pub enum Name {
     Top,
     /// Whether a search on a running machine finds the winner that restarts find
     Live,
+    /// Whether programs run as fast as the prediction of --like says
+    Like,
     /// How accurate the speed of a virtual node is, by method
     Emulate,
     /// How much the run time of the same work varies next to a load
@@ -93,6 +96,7 @@ impl Name {
             | Name::Programs
             | Name::Top
             | Name::Live
+            | Name::Like
             | Name::Emulate
             | Name::Quiet
             | Name::Scale => false,

@@ -11,6 +11,7 @@ mod exits;
 mod first_second;
 mod gaps;
 mod guest;
+mod like;
 mod live;
 mod numad;
 mod origin;
@@ -76,6 +77,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Name::Programs => programs::run(arguments),
             Name::Top => top::run(arguments),
             Name::Live => live::run(arguments),
+            Name::Like => like::run(arguments),
             Name::Emulate => {
                 // It has its own page, with pictures.
                 emulate::run(arguments)?;

@@ -61,18 +61,19 @@ impl Rival {
 }
 
 /// A program that reads files of the scratch folder.
-struct Program {
+pub struct Program {
     /// Name of the row.
-    name: &'static str,
+    pub name: &'static str,
     /// The program that must be installed.
-    needs: &'static str,
+    pub needs: &'static str,
     /// Shell command.
-    script: &'static str,
+    pub script: &'static str,
     /// True if it prints its time in seconds.
     is_own_time: bool,
 }
 
-const PROGRAMS: [Program; 15] = [
+/// All but [`REQUESTS`]; `like` uses the first ones.
+pub static PROGRAMS: [Program; 15] = [
     program("xz -3", "xz", "xz -3 -T1 -c text"),
     program("gzip", "gzip", "gzip -c text"),
     program("bzip2", "bzip2", "bzip2 -c text"),
@@ -220,7 +221,7 @@ fn table(percent: u32, programs: &[&Program], achieved: &[Achieved]) -> Table {
 }
 
 /// Writes the text, the sources, the queries and the script that the programs read.
-fn write_inputs(scratch: &Scratch, random: &mut Pcg32) -> Result<(), Failure> {
+pub fn write_inputs(scratch: &Scratch, random: &mut Pcg32) -> Result<(), Failure> {
     let mut text = String::new();
     for _ in 0..LINES {
         let [word, other, number] = [200, 5_000, 100_000].map(|bound| random.draw_below(bound));

@@ -31,8 +31,9 @@ cargo xtask COMMAND
   ci-local [JOB…]: the jobs of the CI workflow, all but `test` by default
   bench   [NAME…] [--write] [--rounds N]: the benchmarks, each with its competitor;
           pin, plan, first-second (these by default), exits, watch, numad, gaps, quiet,
-          start, live (an hour), emulate [--quick] [--minutes N] (an hour, quick 5 minutes;
-          a page of its own, docs/emulation.md),
+          start, live (an hour), like [--quick] (ten minutes),
+          emulate [--quick] [--minutes N] (an hour, quick 5 minutes; a page of its own,
+          docs/emulation.md),
           scale [--quick] (a simulated cluster of 10,000 nodes, two minutes; docs/scale.md)
   lab     change whole hosts, which are QEMU guests, and write docs/lab.md; words choose cases
   fuzz    [TARGET…] [--minutes N] [--keep]: every parser under coverage-guided fuzzing, 10

@@ -114,6 +114,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "pinfold-study",
             "pinfold-cluster",
             "pinfold-report",
+            "pinfold-run",
         ],
     ),
     (

@@ -91,6 +91,11 @@ impl<'t> Platform<'t> {
         Ok(serde_json::from_str(&self.ask(&["status", "--json"])?)?)
     }
 
+    /// Its state directory.
+    pub fn state(&self) -> &str {
+        &self.state
+    }
+
     /// The CPUs of a vnode.
     pub fn pus(&self, vnode: &str) -> Result<CpuSet, Failure> {
         let status = self.status()?;
