@@ -31,7 +31,7 @@ impl Cause {
     #[must_use]
     pub fn culprit(&self) -> Cow<'_, str> {
         if let Cause::Thread { machine: Some(machine), is_own: false, .. } = self {
-            return format!("machine {}", escape::escape_text(machine)).into();
+            return format!("machine {}", escape::name(machine)).into();
         }
         self.to_string().into()
     }

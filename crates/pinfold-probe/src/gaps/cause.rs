@@ -136,7 +136,7 @@ impl Cause {
 
 fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&String>) -> fmt::Result {
     match function {
-        Some(function) => write!(f, "{what}: {}", escape::escape_text(function)),
+        Some(function) => write!(f, "{what}: {}", escape::name(function)),
         None => f.write_str(what),
     }
 }
@@ -144,7 +144,7 @@ fn with_function(f: &mut fmt::Formatter<'_>, what: &str, function: Option<&Strin
 fn write_exit(f: &mut fmt::Formatter<'_>, reason: Option<&str>, is_kernel: bool) -> fmt::Result {
     let place = if is_kernel { "the kernel" } else { "user space" };
     match reason {
-        Some(reason) => write!(f, "exit {} handled in {place}", escape::escape_text(reason)),
+        Some(reason) => write!(f, "exit {} handled in {place}", escape::name(reason)),
         // Records of earlier versions do not say where.
         None => f.write_str("exit handled in the kernel"),
     }
@@ -154,28 +154,28 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Cause::Interrupt { number, device } => {
-                write!(f, "interrupt {number} ({})", escape::escape_text(device))
+                write!(f, "interrupt {number} ({})", escape::name(device))
             }
             Cause::Processor { name, function } => {
-                with_function(f, &escape::escape_text(name), function.as_ref())
+                with_function(f, &escape::name(name), function.as_ref())
             }
             Cause::Softirq { name, function } => {
-                let what = format!("softirq {}", escape::escape_text(name));
+                let what = format!("softirq {}", escape::name(name));
                 with_function(f, &what, function.as_ref())
             }
             Cause::Thread { name, tid, policy, cgroup, machine, is_own } => {
-                let name = escape::escape_text(name);
+                let name = escape::name(name);
                 match (is_own, machine) {
                     (true, _) => {
-                        write!(f, "own thread {name} ({tid}, {})", escape::escape_text(policy))
+                        write!(f, "own thread {name} ({tid}, {})", escape::name(policy))
                     }
                     (false, Some(machine)) => {
-                        write!(f, "machine {}: {name} ({tid})", escape::escape_text(machine))
+                        write!(f, "machine {}: {name} ({tid})", escape::name(machine))
                     }
                     (false, None) => {
-                        write!(f, "{name} ({tid}, {}", escape::escape_text(policy))?;
+                        write!(f, "{name} ({tid}, {}", escape::name(policy))?;
                         match cgroup {
-                            Some(cgroup) => write!(f, ", {})", escape::escape_text(cgroup)),
+                            Some(cgroup) => write!(f, ", {})", escape::name(cgroup)),
                             None => f.write_str(")"),
                         }
                     }
@@ -183,26 +183,26 @@ impl fmt::Display for Cause {
             }
             Cause::KernelWork { function, worker } => with_function(
                 f,
-                &format!("kernel work in {}", escape::escape_text(worker)),
+                &format!("kernel work in {}", escape::name(worker)),
                 function.as_ref(),
             ),
             Cause::IdleExit { state: Some(state) } => {
                 write!(f, "late wake-up from idle state {state}")
             }
             Cause::IdleExit { state: None } => f.write_str("late wake-up from idle"),
-            Cause::Quota { group, .. } => write!(f, "quota of {}", escape::escape_text(group)),
+            Cause::Quota { group, .. } => write!(f, "quota of {}", escape::name(group)),
             Cause::Queued => f.write_str("waiting for a CPU, what ran is not recorded"),
             Cause::Stopped => f.write_str("stopped"),
             Cause::Blocked { waker: Some(waker) } => {
-                write!(f, "blocked in the kernel until {}", escape::escape_text(waker))
+                write!(f, "blocked in the kernel until {}", escape::name(waker))
             }
             Cause::Blocked { waker: None } => f.write_str("blocked in the kernel"),
             Cause::Awaited { task, exit, is_own } => {
                 let own = if *is_own { "own thread " } else { "" };
-                let task = task.as_deref().map_or("another thread".into(), escape::escape_text);
+                let task = task.as_deref().map_or("another thread".into(), escape::name);
                 write!(f, "waiting for {own}{task}")?;
                 match exit {
-                    Some(exit) => write!(f, " after exit {}", escape::escape_text(exit)),
+                    Some(exit) => write!(f, " after exit {}", escape::name(exit)),
                     None => Ok(()),
                 }
             }

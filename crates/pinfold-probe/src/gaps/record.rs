@@ -7,6 +7,7 @@
 //! A file may come from someone else: the number of gaps is bounded, unknown keys are refused, and text is
 //! escaped where it is shown.
 
+use pinfold_model::command::{quote, split_words};
 use serde::{Deserialize, Serialize};
 
 use super::{Gap, GapReport, MOST, Summary};
@@ -89,8 +90,14 @@ pub fn parse(text: &str) -> Result<GapReport, RecordError> {
     if format != FORMAT {
         return Err(RecordError::Version { found: format.chars().take(80).collect() });
     }
-    let head: OwnedHead = serde_json::from_str(first).map_err(beginning)?;
+    let mut head: OwnedHead = serde_json::from_str(first).map_err(beginning)?;
     debug_assert_eq!(head.format, FORMAT, "compared above");
+    if let Some(why) = contradiction(&head.summary) {
+        return Err(RecordError::Beginning { why: why.to_owned() });
+    }
+    // They become a part of commands to copy.
+    requote(&mut head.summary.selector);
+    head.summary.subjects.iter_mut().for_each(|subject| requote(&mut subject.selector));
     let mut gaps = Vec::new();
     for (index, text) in lines.enumerate() {
         let line = index + 2;
@@ -99,6 +106,9 @@ pub fn parse(text: &str) -> Result<GapReport, RecordError> {
         }
         let gap: Gap = serde_json::from_str(text)
             .map_err(|error| RecordError::Line { line, why: error.to_string() })?;
+        if gap.length_ns == 0 {
+            return Err(RecordError::Line { line, why: "a gap without length".to_owned() });
+        }
         gaps.push(gap);
     }
     if gaps.len() != head.gaps {
@@ -110,4 +120,18 @@ pub fn parse(text: &str) -> Result<GapReport, RecordError> {
         return Err(RecordError::Line { line: gaps.len() + 1, why });
     }
     Ok(GapReport { summary: head.summary, gaps })
+}
+
+/// What cannot be in a summary.
+fn contradiction(summary: &Summary) -> Option<&'static str> {
+    if summary.duration_ns == 0 {
+        return Some("an observation without length");
+    }
+    (summary.calls == 0 && summary.run_ns > 0).then_some("programs ran that were never called")
+}
+
+/// Quotes each word of options for the shell; those of Pinfold stay as they are.
+fn requote(selector: &mut String) {
+    let words = split_words(selector);
+    *selector = words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
 }

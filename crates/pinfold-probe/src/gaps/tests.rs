@@ -334,7 +334,8 @@ fn report() -> GapReport {
         is_at_least: false,
         parts: vec![Part { cause, ns: u64::MAX }, Part { cause: Cause::Stopped, ns: u64::MAX }],
     };
-    let summary = Summary { subject: "machine a".to_owned(), ..Summary::default() };
+    let summary =
+        Summary { subject: "machine a".to_owned(), duration_ns: 1_000, ..Summary::default() };
     GapReport { summary, gaps: vec![gap.clone(), gap] }
 }
 
@@ -355,6 +356,14 @@ fn a_record_is_read_as_it_was_written_and_hostile_ones_are_refused() {
     assert!(refused(&text[..text.len() - 9]).starts_with("line 3: EOF"));
     assert!(refused(&text.replacen("\"tid\":7", "\"tid\":-7", 1)).starts_with("line 2: "));
     assert!(refused(&text.replacen("\"moves\"", "\"more\"", 1)).starts_with("line 2: "));
+    let mut other = report();
+    other.summary.selector = "--libvirt x; rm -rf '/a b'".to_owned();
+    let read = record::parse(&record::to_text(&other).unwrap()).unwrap();
+    assert_eq!(read.summary.selector, "--libvirt 'x;' rm -rf '/a b'", "no command of its own");
+    other.summary.duration_ns = 0;
+    assert!(refused(&record::to_text(&other).unwrap()).contains("without length"));
+    let forged = Cause::Softirq { name: "TIMER\nagainst it: x".to_owned(), function: None };
+    assert_eq!(forged.to_string().lines().count(), 1);
 }
 
 #[test]

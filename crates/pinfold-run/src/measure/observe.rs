@@ -19,7 +19,7 @@ use super::{MeasurementContext, stopped};
 use crate::cgroup_tree;
 use crate::message::say;
 use crate::target::{self, Vm};
-use crate::{Exit, Failure, exits, time};
+use crate::{Exit, Failure, exits, interrupt, time};
 
 /// The least bound of gaps (ns).
 const SHORTEST_GAP_NS: u64 = 10_000;
@@ -197,6 +197,8 @@ pub fn observe(
 ) -> Result<(String, Vec<ObservationResult>, Vec<MeasuredBlock>), Failure> {
     let online = bench.topology.online();
     let moment = || interference::now(&bench.host, &online).map_err(Failure::from);
+    // What was seen until a signal is shown and stored.
+    interrupt::install()?;
     let (mut name, mut seen, mut blocks) = (String::new(), Vec::new(), Vec::new());
     let count = request.blocks;
     for block in 1..=count {
@@ -222,7 +224,7 @@ pub fn observe(
             let why = one.absence().map_or_else(String::new, |why| format!(", because {why}"));
             return Err(Failure::new(Exit::No, format!("{name}: nothing was observed{why}")));
         }
-        let is_last = one.is_last();
+        let is_last = one.is_last() || interrupt::is_requested();
         blocks.push(MeasuredBlock { figures, surroundings });
         seen.push(one);
         if is_last {
@@ -278,6 +280,17 @@ impl Subject {
     }
 }
 
+impl Instrument {
+    /// A machine to observe. Only counting exits asks its monitor; else other programs may use it
+    /// meanwhile.
+    fn machine(self, mut vm: Vm) -> Subject {
+        if self != Instrument::Exits {
+            vm.monitor = None;
+        }
+        Subject::Machine(Box::new(vm))
+    }
+}
+
 /// All that is observed at the same time.
 struct Observed(Vec<Subject>);
 
@@ -291,11 +304,14 @@ impl Observed {
         for target in targets {
             match target {
                 ObservationTarget::Machine(by) => {
-                    subjects.push(Subject::Machine(Box::new(Vm::find(host, by)?)));
+                    // Others may use its monitor while it is observed.
+                    let vm = Vm { monitor: None, ..Vm::find(host, by)? };
+                    subjects.push(Subject::Machine(Box::new(vm)));
                 }
                 ObservationTarget::AllMachines => {
                     let all = Vm::find_all(host)?.into_iter();
-                    subjects.extend(all.map(|vm| Subject::Machine(Box::new(vm))));
+                    let all = all.map(|vm| Vm { monitor: None, ..vm });
+                    subjects.extend(all.map(|vm| instrument.machine(vm)));
                 }
                 ObservationTarget::Process(pid) => {
                     subjects.push(Subject::Process(*pid, threads_of(host, *pid)?));
@@ -424,7 +440,7 @@ fn tasks_of(host: &LiveHost, tids: &[Tid]) -> Result<Vec<(TaskId, Role)>, Failur
     Ok(threads)
 }
 
-/// Waits until the time is over or no thread is left.
+/// Waits until the time is over, no thread is left, or a signal ends the observation.
 fn watch(host: &LiveHost, threads: &[(TaskId, Role)], duration_ns: u64) -> Result<(), Failure> {
     watch_by(host, threads, duration_ns, LOOK_NS, &mut || {})
 }
@@ -440,7 +456,7 @@ fn watch_by(
     let end = SystemClock.now_ns().saturating_add(duration_ns);
     loop {
         let left = end.saturating_sub(SystemClock.now_ns());
-        if left == 0 {
+        if left == 0 || interrupt::is_requested() {
             return Ok(());
         }
         SystemClock.sleep_ns(left.min(step_ns));

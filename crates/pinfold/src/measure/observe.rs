@@ -17,7 +17,7 @@ use pinfold_probe::gaps::record;
 use pinfold_run::measure::{
     Instrument, ObservationResult, ObserveRequest, Setup, gap_bound, observe, quantities,
 };
-use pinfold_run::{Exit, Failure, top};
+use pinfold_run::{Exit, Failure, interrupt, top};
 use pinfold_study::measured::{Measurement, to_json};
 use serde_json::{Value, json};
 
@@ -84,6 +84,7 @@ pub fn measure(
     }
     let results = Results { seen: &seen, planner: &planner };
     show(instrument, arguments, &measurement, &saved, &results)?;
+    interrupt::check()?;
     seen.iter().try_for_each(ObservationResult::verdict)
 }
 
@@ -185,7 +186,7 @@ fn show_record(path: &str, arguments: &MeasureArgs) -> Result<(), Failure> {
         value["format"] = json!(record::FORMAT);
         print_data(&value.to_string());
     } else {
-        let subject = escape::escape_text(&report.summary.subject);
+        let subject = escape::name(&report.summary.subject);
         let what = Instrument::Gaps.what();
         let found = gaps::text(&report, &planner);
         print_data(&screen::fit_width(&format!("gaps: {what}\n{subject}\n\n{found}")));
