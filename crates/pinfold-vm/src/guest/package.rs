@@ -71,7 +71,7 @@ impl Apt {
             flavour.isa.map_or_else(String::new, |isa| format!("arch={} ", isa.debian_name()));
         let source = format!("deb [{arch}signed-by={KEYRING}] {ARCHIVE} {suite} main\n");
         files::write_atomic(&format!("{home}/sources.list"), source.as_bytes())?;
-        // Packages installed on this machine are irrelevant for another instruction set.
+        // What is installed on this machine is downloaded too: a root has all that it needs.
         files::write_atomic(&format!("{home}/status"), b"")?;
         let configuration = configuration(&home, flavour);
         files::write_atomic(&format!("{home}/apt.conf"), configuration.as_bytes())?;
@@ -199,14 +199,12 @@ fn find_program(program: &str) -> Result<String, HostError> {
 fn configuration(home: &str, flavour: &Flavour) -> String {
     let foreign = flavour.isa.map_or_else(String::new, |isa| {
         let name = isa.debian_name();
-        format!(
-            "Dir::State::status \"{home}/status\";\nAPT::Architecture \"{name}\";\n\
-             APT::Architectures {{ \"{name}\"; }};\n"
-        )
+        format!("APT::Architecture \"{name}\";\nAPT::Architectures {{ \"{name}\"; }};\n")
     });
     format!(
         "Dir::Etc::SourceList \"{home}/sources.list\";\nDir::Etc::SourceParts \"/dev/null\";\n\
-         Dir::State::Lists \"{home}/lists\";\nDir::Cache \"{home}/cache\";\n{foreign}"
+         Dir::State::Lists \"{home}/lists\";\nDir::State::status \"{home}/status\";\n\
+         Dir::Cache \"{home}/cache\";\n{foreign}"
     )
 }
 
