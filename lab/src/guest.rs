@@ -74,6 +74,9 @@ pub const SMALL: Shape = Shape {
 /// Four cores with one thread each, for boards without SMT.
 pub const FOUR: Shape = Shape { name: "4 cores", smp: "4,cores=4", threads: 1, ..SMALL };
 
+/// As `FOUR`, with memory for a root of many programs; its CPUs run at the same time.
+pub const ROOMY_FOUR: Shape = Shape { memory_mib: 2048, turns: false, ..FOUR };
+
 /// As `SMALL`, with a frequency for each core; its CPUs run at the same time.
 pub const SCALED: Shape =
     Shape { name: "2 cores × 2 threads, 3 frequencies", frequencies: true, turns: false, ..SMALL };

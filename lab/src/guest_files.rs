@@ -55,6 +55,26 @@ const CPU_MODELS: &str = "/usr/share/libvirt/cpu_map";
 /// Folder of rtla with its own libraries.
 pub(crate) const RTLA: &str = "/lab/rtla";
 
+/// Archive of a root with mininet and etcd.
+pub(crate) const NETWORK: &str = "/lab/network.tar";
+/// The packages of that root; mininet itself depends on few of the programs that it runs.
+const NETWORK_PACKAGES: [&str; 14] = [
+    "bash",
+    "bridge-utils",
+    "coreutils",
+    "dash",
+    "debianutils",
+    "etcd-client",
+    "etcd-server",
+    "ethtool",
+    "grep",
+    "iproute2",
+    "mininet",
+    "net-tools",
+    "procps",
+    "python3",
+];
+
 /// Folder of the guest's modules that a case inserts itself; `list` has them in order.
 pub(crate) const MODULES: &str = "/lab/modules";
 
@@ -237,6 +257,24 @@ impl GuestFiles {
             let name = path.rsplit('/').next().unwrap_or(&path);
             cargo.files.insert(format!("{RTLA}/{name}"), files::read(&path)?);
         }
+        Ok(cargo)
+    }
+
+    /// The same files, with mininet and etcd of Debian 12 as the archive [`NETWORK`]: an archive has
+    /// links, and its C library may be older than that of this machine.
+    ///
+    /// # Errors
+    /// As [`GuestFiles::load`].
+    pub(crate) fn with_network(&self) -> Result<Self, LabError> {
+        let mut cargo = self.clone();
+        let root = fetch_root_of_suite(&files::cache_dir()?, "bookworm", &NETWORK_PACKAGES)?;
+        let tar = find_here("tar", "tar")?;
+        let arguments = ["--create", "--exclude=./usr/share", "--directory", &root, "."];
+        let packed = process::capture(&tar, arguments, MINUTE_NS)?;
+        if !packed.status.success() {
+            return Err(LabError::wrong(tar, packed.stderr_text()));
+        }
+        cargo.files.insert(NETWORK.to_owned(), packed.stdout);
         Ok(cargo)
     }
 

@@ -5,6 +5,7 @@
 //! tried.
 
 mod benchmarks;
+mod etcd;
 mod exits;
 mod frequency;
 mod gaps;
@@ -44,15 +45,16 @@ pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
 pub use crate::guest::{
-    BIG, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_NUMA, ROOMY_SVM, SCALED,
-    SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TURNS_ROOMY_NUMA, TWO, TWO_DIES,
+    BIG, DISK_NUMA, EIGHT, FOUR, ISOLATED, NUMA, NUMA_SVM, ONE_SVM, ROOMY_FOUR, ROOMY_NUMA,
+    ROOMY_SVM, SCALED, SMALL, STEADY, SVM, SVM_NUMA, TURNS_EIGHT, TURNS_NUMA, TURNS_ROOMY_NUMA,
+    TWO, TWO_DIES,
 };
 use crate::guest::{Guest, Shape};
 use crate::guest_files::GuestFiles;
 use crate::stage::{Cgroups, LabHost};
 
 /// Modules that a host under test may insert in addition to those of its port.
-const MODULES: [&str; 12] = [
+const MODULES: [&str; 15] = [
     "virtio_pci",
     "virtio_console",
     "virtio_blk",
@@ -66,6 +68,10 @@ const MODULES: [&str; 12] = [
     // A file system, and the checksum for its blocks.
     "crc32c_generic",
     "ext4",
+    // Networks of mininet.
+    "veth",
+    "bridge",
+    "sch_netem",
 ];
 
 /// The kernels that are booted, by their Debian metapackage and suite. The first two have the same
@@ -171,11 +177,13 @@ pub enum Case {
     Frequency,
     /// Virtual nodes slowed by a method; `gov` includes `freq`.
     Vnodes(Method),
+    /// etcd on hosts of mininet that are vnodes.
+    Etcd,
 }
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 42] = [
+    pub const ALL: [Case; 43] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -218,6 +226,7 @@ impl Case {
         Case::Vnodes(Method::Fracas),
         Case::Vnodes(Method::Stall),
         Case::Vnodes(Method::Gov),
+        Case::Etcd,
     ];
 
     /// Name for tables.
@@ -258,6 +267,7 @@ impl Case {
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
             Case::Vnodes(method) => format!("vnodes: {method}"),
+            Case::Etcd => "vnodes: etcd on hosts of mininet".to_owned(),
         }
     }
 
@@ -274,10 +284,16 @@ impl Case {
             // Before 6.2 an offline CPU makes the kernel forget masks.
             (Case::Interleaved, None) => flavour.suite.is_some(),
             // The disk does not depend on the kernel; volatile state is lost under each. Nor do
-            // the package and libvirt. The tunables of the profile have cases of their own.
-            (Case::Quiet | Case::PowerCuts | Case::Package | Case::Domains | Case::Numad, _) => {
-                *flavour == LONGEST
-            }
+            // the package, libvirt and etcd. The tunables of the profile have cases of their own.
+            (
+                Case::Quiet
+                | Case::PowerCuts
+                | Case::Package
+                | Case::Domains
+                | Case::Numad
+                | Case::Etcd,
+                _,
+            ) => *flavour == LONGEST,
             // Only these builds have the tracer.
             (Case::Timerlat, _) => flavour.package.contains("-rt-"),
             (_, None) => true,
@@ -400,6 +416,7 @@ impl Case {
             Case::Vnodes(method) => {
                 lab.run_case(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
             }
+            Case::Etcd => lab.with(self.name(), GuestFiles::with_network, Lab::etcd),
         }
     }
 }
@@ -613,6 +630,10 @@ impl Lab {
 
     fn timerlat(&self, name: String) -> Vec<(String, String, Verdict)> {
         self.run_case(&STEADY, name, gaps::next_to_rtla)
+    }
+
+    fn etcd(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&ROOMY_FOUR, name, etcd::follow_link_and_speed)
     }
 
     /// Each boot except the first recovers from a cut, and each except the last is cut.

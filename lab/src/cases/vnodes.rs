@@ -65,8 +65,7 @@ struct Vnode {
 
 pub(super) fn platform(guest: &mut Guest, method: Method) -> Result<String, LabError> {
     mount(guest)?;
-    let snapshot = Snapshot::take(guest, ROOT, false)?;
-    let before = HostState { snapshot, tunables: guest.shell(TUNABLES)? };
+    let before = HostState::take(guest)?;
     put(guest, &text(method))?;
     let mut vnodes = up(guest)?;
     check_groups(guest, method, &vnodes)?;
@@ -411,13 +410,20 @@ fn stop(guest: &mut Guest, vnodes: &[Vnode]) -> Result<(), LabError> {
 }
 
 /// What undo restores.
-struct HostState {
+pub(super) struct HostState {
     snapshot: Snapshot,
     tunables: String,
 }
 
+impl HostState {
+    pub(super) fn take(guest: &mut Guest) -> Result<Self, LabError> {
+        let snapshot = Snapshot::take(guest, ROOT, false)?;
+        Ok(Self { snapshot, tunables: guest.shell(TUNABLES)? })
+    }
+}
+
 /// No Pinfold group, and all tasks and files as before.
-fn same(guest: &mut Guest, before: &HostState, what: &str) -> Result<(), LabError> {
+pub(super) fn same(guest: &mut Guest, before: &HostState, what: &str) -> Result<(), LabError> {
     let groups = guest.shell(&GROUPS.replace("ROOT", ROOT))?;
     let mut found: Vec<String> = groups.lines().map(|path| format!("{path} is there")).collect();
     found.extend(
