@@ -90,7 +90,7 @@ mod tests {
         Snapshot { format: FORMAT.to_owned(), machines: vec![machine], ..Snapshot::default() }
     }
 
-    fn refused(text: &str, part: &str) {
+    fn check_refusal(text: &str, part: &str) {
         let error = Replay::new(text.as_bytes()).read_next().unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -108,11 +108,11 @@ mod tests {
     #[test]
     fn a_hostile_record_is_refused_with_its_line() {
         let line = to_line(&example()).unwrap();
-        refused("", "line 1: the record is empty");
-        refused(line.trim_end(), "cut off");
-        refused(&line.replace("top/1", "top/9"), "pinfold-top/9");
-        refused("{}\n", "not a pinfold-top/1 snapshot");
-        refused(&format!("{}\n", "[".repeat(100_000)), "not a pinfold-top/1 snapshot");
-        refused("\u{0}\n", "not a pinfold-top/1 snapshot");
+        check_refusal("", "line 1: the record is empty");
+        check_refusal(line.trim_end(), "cut off");
+        check_refusal(&line.replace("top/1", "top/9"), "pinfold-top/9");
+        check_refusal("{}\n", "not a pinfold-top/1 snapshot");
+        check_refusal(&format!("{}\n", "[".repeat(100_000)), "not a pinfold-top/1 snapshot");
+        check_refusal("\u{0}\n", "not a pinfold-top/1 snapshot");
     }
 }

@@ -91,9 +91,9 @@ fn a_gap_that_lasts_on_has_the_task_that_runs_now() {
     state[NOW_AT..SLICES_AT].copy_from_slice(&task_slice(2_000, 0, 51, b"hog"));
     let found: Vec<_> = open_slices(&state)
         .into_iter()
-        .map(|slice| match slice.occupant {
-            Occupant::Task(task) => (task.name, slice.from_ns, slice.until_ns),
-            other => panic!("{other:?}"),
+        .map(|slice| {
+            let Occupant::Task(task) = slice.occupant else { panic!("{:?}", slice.occupant) };
+            (task.name, slice.from_ns, slice.until_ns)
         })
         .collect();
     assert_eq!(found, [("one".to_owned(), 1_000, 2_000), ("hog".to_owned(), 2_000, 9_000)]);

@@ -109,13 +109,15 @@ fn a_figure_that_is_no_number_ends_the_search() {
     let Some(running) = Running::new("-smp 1") else { return };
     let (pid, calls) = (running.machine.pid(), running.machine.path("calls"));
     // The fourth call is after at least one window of another placement.
-    let late = format!("echo >>{calls}; test $(wc -l <{calls}) -lt 4 || exec sleep 600; echo 5");
+    let late =
+        format!("sh -c 'echo >>{calls}; test $(wc -l <{calls}) -lt 4 || exec sleep 600; echo 5'");
     let cases = [
         ("true", "it printed nothing"),
         ("echo NaN", "not a number above zero"),
         ("echo 3 apples", "not a number above zero"),
         ("echo 0", "not a number above zero"),
-        ("exit 3", "exit code 3"),
+        ("sh -c 'exit 3'", "exit code 3"),
+        ("", "it has no program"),
         ("sleep 600", "it did not finish within"),
         (&late, "it did not finish within"),
     ];
@@ -130,9 +132,12 @@ fn a_figure_that_is_no_number_ends_the_search() {
 fn a_figure_of_a_command_is_compared() {
     let Some(running) = Running::new("-smp 1") else { return };
     let pid = running.machine.pid();
-    let more = ["--figure", "sleep 0.1; echo 5", "--better", "higher"];
+    let more = ["--figure", "sh -c 'sleep 0.1; echo 5'", "--better", "higher"];
     let said = running.machine.print(&[&running.words(&pid, "60s")[..], &more].concat());
-    assert_parts(&said, &["what sleep 0.1; echo 5 prints; higher is better", "memory", "wash-out"]);
+    assert_parts(
+        &said,
+        &["what sh -c 'sleep 0.1; echo 5' prints; higher is better", "memory", "wash-out"],
+    );
     assert!(!said.contains("apply"), "equal figures have no winner: {said}");
     running.assert_as_before();
 }

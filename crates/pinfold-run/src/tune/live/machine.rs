@@ -118,7 +118,7 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
                 apply_session::record_complete(&self.journal);
                 Ok(None)
             }
-            Err(NotReplaced::Abandoned) => Err(interrupted()),
+            Err(NotReplaced::Abandoned) => Err(interrupt_failure()),
             Err(NotReplaced::Failed(why)) => {
                 self.require_alive()?;
                 self.put_back()?;
@@ -151,14 +151,14 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
     /// Fails if the search must end: a request to stop, the end of the machine, another mask.
     pub fn check(&self) -> Result<(), Failure> {
         if interrupt::is_requested() {
-            return Err(interrupted());
+            return Err(interrupt_failure());
         }
         self.require_alive()?;
         for (tid, mask) in &self.masks {
             match self.host.affinity(*tid) {
                 Ok(now) if now == *mask => {}
                 Ok(now) => {
-                    return Err(self.changed(&format!(
+                    return Err(self.change_failure(&format!(
                         "{} (thread {tid}) was moved from {mask} to {now}",
                         self.role(*tid)
                     )));
@@ -180,22 +180,24 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
         if vm.found.pid != self.process.tid || !now.clone().eq(known.clone().cloned()) {
             let (now, before) = (now.count(), known.count());
             let now = count_noun(now, "vCPU");
-            return Err(self.changed(&format!("it has {now} with other threads, {before} before")));
+            return Err(
+                self.change_failure(&format!("it has {now} with other threads, {before} before"))
+            );
         }
         let state = vm.monitor.as_mut().map(|monitor| monitor.status()).transpose()?;
         match state {
-            Some(state) if !state.running => Err(self.stopped(&format!("is {}", state.name))),
+            Some(state) if !state.running => Err(self.stop_failure(&format!("is {}", state.name))),
             Some(_) | None => Ok(()),
         }
     }
 
     /// The failure of a machine whose vCPUs do not run.
-    pub fn stopped(&self, how: &str) -> Failure {
+    pub fn stop_failure(&self, how: &str) -> Failure {
         let text = format!("machine {} {how}, so nothing can be measured", self.short_name());
         Failure::new(Exit::Vm, text).with_hint("continue it, and run the search again")
     }
 
-    fn changed(&self, what: &str) -> Failure {
+    fn change_failure(&self, what: &str) -> Failure {
         let text = format!(
             "the search ended because another program changed machine {}: {what}; that change was \
              kept",
@@ -264,6 +266,6 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
     }
 }
 
-fn interrupted() -> Failure {
+fn interrupt_failure() -> Failure {
     Failure::new(Exit::Interrupted, "interrupted")
 }

@@ -48,7 +48,7 @@ impl Lane {
         }
     }
 
-    fn observed(&self) -> impl Iterator<Item = &Observation> {
+    fn observations(&self) -> impl Iterator<Item = &Observation> {
         self.windows.iter().flatten()
     }
 
@@ -62,10 +62,10 @@ impl Lane {
     }
 
     fn row(&self) -> Row {
-        let figures: Vec<f64> = self.observed().map(|window| window.figure).collect();
+        let figures: Vec<f64> = self.observations().map(|window| window.figure).collect();
         let mut waits = Histogram::default();
-        self.observed().filter_map(|one| one.waits.as_ref()).for_each(|one| waits.join(one));
-        let shares: Vec<f64> = self.observed().map(|window| window.share).collect();
+        self.observations().filter_map(|one| one.waits.as_ref()).for_each(|one| waits.join(one));
+        let shares: Vec<f64> = self.observations().map(|window| window.share).collect();
         Row {
             name: self.name.clone(),
             same: self.placed.as_ref().map(|placed| placed.same.clone()).unwrap_or_default(),
@@ -132,7 +132,7 @@ fn improvement(ratio: Option<Interval>, direction: Direction) -> f64 {
 
 /// Median observation time of all windows (ns).
 pub(super) fn window_length(lanes: &[Lane]) -> u64 {
-    let windows = lanes.iter().flat_map(Lane::observed);
+    let windows = lanes.iter().flat_map(Lane::observations);
     let mut times: Vec<u64> = windows.map(|window| window.observed_ns).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(0)
@@ -140,7 +140,7 @@ pub(super) fn window_length(lanes: &[Lane]) -> u64 {
 
 /// The wash-out of all windows.
 pub(super) fn wash_out(lanes: &[Lane]) -> WashOut {
-    let windows: Vec<&Observation> = lanes.iter().flat_map(Lane::observed).collect();
+    let windows: Vec<&Observation> = lanes.iter().flat_map(Lane::observations).collect();
     let mut times: Vec<u64> = windows.iter().map(|window| window.wash_out_ns).collect();
     times.sort_unstable();
     WashOut {

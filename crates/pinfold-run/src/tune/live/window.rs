@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::process::Spawn;
 use pinfold_host::{Clock as _, SystemClock, paths, proc_stat};
+use pinfold_model::command::split_words;
 use pinfold_model::{Tid, escape};
 use pinfold_probe::histogram::Histogram;
 use pinfold_probe::sched_latency::{self, Level, RoleLatency, SchedLatency};
@@ -97,7 +98,7 @@ impl LiveMachine<'_, '_> {
         self.check()?;
         let after = self.vcpu_times()?;
         if after.run_ns <= before.run_ns {
-            return Err(self.stopped("is paused: its vCPUs did not run").into());
+            return Err(self.stop_failure("is paused: its vCPUs did not run").into());
         }
         let waits = waits_of(&latency);
         let (source, figure) = match (&window.options.figure, printed) {
@@ -191,7 +192,10 @@ impl LiveMachine<'_, '_> {
     ) -> Result<f64, Stop> {
         let signal = EndSignal::new();
         let signal = signal.map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
-        let spawn = Spawn::new("sh").args(["-c", &figure.command]).die_with_parent(true);
+        let words = split_words(&figure.command);
+        let (program, words) =
+            words.split_first().ok_or_else(|| figure_failure(figure, "it has no program"))?;
+        let spawn = Spawn::new(program).args(words).die_with_parent(true);
         let job = Job::start(spawn, limit_ns, &signal);
         let mut job = job.map_err(|error| figure_failure(figure, &error.message))?;
         loop {
