@@ -12,7 +12,7 @@ mod program;
 mod quiet;
 mod sockets;
 pub mod study;
-mod tune;
+pub mod tune;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
@@ -25,7 +25,7 @@ pub use self::libvirt_hook::LibvirtHookArgs;
 pub use self::program::{CompletionsArgs, HelpArgs, ManArgs, VersionArgs};
 pub use self::quiet::QuietArgs;
 use self::sockets::{ManySockets, OneSocket};
-pub use self::tune::{Better, TuneArgs};
+pub use self::tune::TuneArgs;
 
 const AFTER_HELP: &str = "\
 Exit codes:

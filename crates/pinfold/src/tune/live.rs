@@ -14,7 +14,8 @@ use pinfold_stats::{Direction, Verdict};
 use pinfold_vm::VmSelector;
 use serde_json::{Value, json};
 
-use crate::cli::{Better, TuneArgs};
+use crate::cli::TuneArgs;
+use crate::cli::tune::Better;
 use crate::output::{self, Tone, print_data, show};
 use crate::screen;
 
