@@ -131,7 +131,7 @@ impl<'h> LiveSource<'h> {
         }
         let state = host::state_path(self.state)?;
         let (machines, notes) = find_machines(self.host, &state, &mut self.known)?;
-        self.sampler.set_machines(machines, notes, SystemClock.now_ns());
+        self.sampler.set_machines(machines, notes, &SystemClock);
         Ok(())
     }
 

@@ -4,16 +4,18 @@ use pinfold_host::{Host, OpenKernelFile, cpu_groups, mountinfo, paths};
 use pinfold_model::Tid;
 
 /// The cgroups of a machine that count how long a quota stopped them.
+#[derive(Default)]
 pub struct Quotas(Vec<Quota>);
 
 struct Quota {
+    dir: String,
     file: OpenKernelFile,
     throttled_ns: u64,
 }
 
 impl Quotas {
-    /// Those of a process.
-    pub fn open(host: &dyn Host, pid: Tid) -> Self {
+    /// Those of a process; groups that were known before keep what was read of them.
+    pub fn open(host: &dyn Host, pid: Tid, before: &Self) -> Self {
         let mounts = host.read_text(&paths::own_mountinfo()).ok();
         let mounts = mounts.and_then(|text| mountinfo::parse(&text).ok());
         let (Some(mounts), Some(text)) =
@@ -25,8 +27,11 @@ impl Quotas {
         let dirs = mount.map(|mount| cpu_groups::dirs(&mount, &text)).unwrap_or_default();
         let quotas = dirs.into_iter().filter_map(|dir| {
             let file = OpenKernelFile::open(&format!("{dir}/cpu.stat")).ok()?;
-            let throttled_ns = cpu_groups::throttling(&file.read().ok()?)?.ns;
-            Some(Quota { file, throttled_ns })
+            let now_ns = cpu_groups::throttling(&file.read().ok()?)?.ns;
+            let known = before.0.iter().find(|quota| quota.dir == dir);
+            // A group that was made anew counts from 0.
+            let throttled_ns = known.map_or(now_ns, |quota| quota.throttled_ns.min(now_ns));
+            Some(Quota { dir, file, throttled_ns })
         });
         Self(quotas.collect())
     }

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use pinfold_host::{
-    FirstState, Host, HostError, OpenKernelFile, ThreadWait, WaitCause, WaitReading, WaitTotals,
-    WaitTracer, paths, proc_stat, process, schedstat, with_causes,
+    Clock, FirstState, Host, HostError, OpenKernelFile, ThreadWait, WaitCause, WaitReading,
+    WaitTotals, WaitTracer, paths, proc_stat, process, schedstat, with_causes,
 };
 use pinfold_model::{Role, TaskId, Tid, escape};
 
@@ -20,6 +20,8 @@ const MINUTE_NS: u64 = 60_000_000_000;
 const TURN: usize = 128;
 /// Share of the interval from which a wait has a cause.
 const NOTABLE: f64 = 0.01;
+/// Share of a wait from which a quota is its cause.
+const QUOTA: f64 = 0.25;
 /// Least number of threads for which the BPF program has room.
 const ROOM: usize = 256;
 
@@ -120,6 +122,13 @@ impl Exits {
     }
 }
 
+/// What is kept of a machine that was observed before.
+#[derive(Default)]
+struct KnownMachine {
+    exits: Exits,
+    quotas: Quotas,
+}
+
 /// The BPF program, if it is loaded.
 enum Tracing {
     /// It is loaded as soon as there is a thread.
@@ -206,20 +215,21 @@ impl<'h> Sampler<'h> {
         text.and_then(|text| schedstat::parse(&text).ok()).map_or(0, |stat| stat.run_ns)
     }
 
-    /// Replaces the machines at this time. Threads that were observed before keep their history;
+    /// Replaces the machines. Threads that were observed before keep their history;
     /// cgroups are opened again, because one may have been created anew. `notes` are shown with each
     /// snapshot.
-    pub fn set_machines(&mut self, machines: Vec<Machine>, notes: Vec<String>, now_ns: u64) {
+    pub fn set_machines(&mut self, machines: Vec<Machine>, notes: Vec<String>, clock: &dyn Clock) {
         self.notes = notes;
         let count = machines.iter().map(|machine| machine.threads.len()).sum();
-        let is_new = self.prepare_tracer(count, now_ns);
-        let exits: HashMap<Tid, Exits> =
-            self.machines.iter().map(|machine| (machine.pid, machine.exits)).collect();
-        let mut known: HashMap<TaskId, Watched> = std::mem::take(&mut self.machines)
-            .into_iter()
-            .flat_map(|machine| machine.threads)
-            .map(|watched| (watched.thread.task, watched))
-            .collect();
+        let is_new = self.prepare_tracer(count, clock);
+        let now_ns = clock.now_ns();
+        let (mut known, mut before) = (HashMap::new(), HashMap::new());
+        for machine in std::mem::take(&mut self.machines) {
+            let threads = machine.threads.into_iter();
+            known.extend(threads.map(|watched| (watched.thread.task, watched)));
+            before
+                .insert(machine.pid, KnownMachine { exits: machine.exits, quotas: machine.quotas });
+        }
         let mut unreadable = 0_usize;
         for machine in machines {
             let mut threads = Vec::new();
@@ -227,7 +237,7 @@ impl<'h> Sampler<'h> {
                 let old = known.remove(&thread.task);
                 let watched = match old {
                     Some(old) if !is_new => Ok(Some(Watched { thread, ..old })),
-                    old => self.watch(machine.pid, thread, old, now_ns),
+                    old => self.watch(machine.pid, thread, old, clock),
                 };
                 match watched {
                     Ok(watched) => threads.extend(watched),
@@ -235,30 +245,17 @@ impl<'h> Sampler<'h> {
                     Err(_) => unreadable += 1,
                 }
             }
+            let before = before.remove(&machine.pid).unwrap_or_default();
             self.machines.push(WatchedMachine {
                 name: machine.name,
                 pid: machine.pid,
                 placement: machine.placement,
-                exits: exits
-                    .get(&machine.pid)
-                    .copied()
-                    .unwrap_or_default()
-                    .count(machine.exits, now_ns),
+                exits: before.exits.count(machine.exits, now_ns),
                 threads,
-                quotas: Quotas::open(self.host, machine.pid),
+                quotas: Quotas::open(self.host, machine.pid, &before.quotas),
             });
         }
-        if let Tracing::On(tracer) = &mut self.tracing {
-            let present: HashSet<Tid> = self
-                .machines
-                .iter()
-                .flat_map(|machine| &machine.threads)
-                .map(|watched| watched.thread.task.tid)
-                .collect();
-            for tid in known.keys().map(|task| task.tid).filter(|tid| !present.contains(tid)) {
-                tracer.remove(tid);
-            }
-        }
+        self.remove_unknown(&known);
         if unreadable > 0 {
             self.notes.push(format!("{unreadable} threads cannot be read; root can read them"));
         }
@@ -270,11 +267,45 @@ impl<'h> Sampler<'h> {
             ));
         }
         self.read_totals(now_ns);
+        if is_new {
+            self.begin_interval(clock.now_ns());
+        }
+    }
+
+    /// Removes threads that are not observed any more from the BPF program.
+    fn remove_unknown(&mut self, known: &HashMap<TaskId, Watched>) {
+        let Tracing::On(tracer) = &mut self.tracing else { return };
+        let present: HashSet<Tid> = self
+            .machines
+            .iter()
+            .flat_map(|machine| &machine.threads)
+            .map(|watched| watched.thread.task.tid)
+            .collect();
+        for tid in known.keys().map(|task| task.tid).filter(|tid| !present.contains(tid)) {
+            tracer.remove(tid);
+        }
+    }
+
+    /// Loading the program and adding the threads took its time, which is not part of the first
+    /// interval.
+    fn begin_interval(&mut self, now_ns: u64) {
+        let reading = self.read_trace(now_ns);
+        for machine in &mut self.machines {
+            for watched in &mut machine.threads {
+                if let (Reader::Traced(traced), Some(all)) = (&mut watched.reader, &reading) {
+                    let found = traced.read(all, self.host, watched.thread.task.tid);
+                    watched.last = found.unwrap_or_default();
+                }
+            }
+            machine.quotas = Quotas::open(self.host, machine.pid, &Quotas::default());
+        }
+        self.own_ns = self.own_run_ns(reading.as_ref());
+        self.last_ns = now_ns;
     }
 
     /// Loads the BPF program, or loads it again with more room. True if all threads are to be added
     /// to it.
-    fn prepare_tracer(&mut self, count: usize, now_ns: u64) -> bool {
+    fn prepare_tracer(&mut self, count: usize, clock: &dyn Clock) -> bool {
         let needed = u32::try_from(count + 1).unwrap_or(u32::MAX);
         let is_due = match &self.tracing {
             Tracing::Due => count > 0,
@@ -288,19 +319,16 @@ impl<'h> Sampler<'h> {
         self.tracing = Tracing::Due;
         let own_tid = self.own_tid;
         let room = (count * 2).next_power_of_two().max(ROOM);
-        let opened = WaitTracer::open(self.host, u32::try_from(room).unwrap_or(u32::MAX), now_ns)
-            .and_then(|mut tracer| {
-                tracer.add(own_tid, process::own_pu().0, now_ns)?;
-                Ok(tracer)
-            });
+        let room = u32::try_from(room).unwrap_or(u32::MAX);
+        let opened = WaitTracer::open(self.host, room, clock.now_ns()).and_then(|mut tracer| {
+            tracer.add(own_tid, process::own_pu().0, clock.now_ns())?;
+            Ok(tracer)
+        });
         self.tracing = match opened {
             Ok(tracer) => Tracing::On(Box::new(tracer)),
             Err(error) => Tracing::Off(with_causes(&error)),
         };
-        (self.totals, self.totals_ns, self.own_ns) = (WaitTotals::default(), now_ns, 0);
-        if self.method() == Method::Proc {
-            self.own_ns = self.own_run_ns(None);
-        }
+        (self.totals, self.totals_ns) = (WaitTotals::default(), clock.now_ns());
         true
     }
 
@@ -311,12 +339,12 @@ impl<'h> Sampler<'h> {
         pid: Tid,
         thread: Thread,
         old: Option<Watched>,
-        now_ns: u64,
+        clock: &dyn Clock,
     ) -> Result<Option<Watched>, HostError> {
         let tid = thread.task.tid;
         let (reader, last) = match &mut self.tracing {
             Tracing::On(tracer) => {
-                let Some(traced) = Traced::add(tracer, self.host, thread.task, now_ns)? else {
+                let Some(traced) = Traced::add(tracer, self.host, thread.task, clock)? else {
                     return Ok(None);
                 };
                 (Reader::Traced(traced), ThreadWait::default())
@@ -451,11 +479,13 @@ impl<'h> Sampler<'h> {
         // Read only if a cause is not known by BPF.
         let mut runners = None;
         for machine in machines {
-            let ready = machine.ready();
-            let by_quota = machine.throttled_share.is_some_and(|throttled| throttled * 2.0 > ready);
+            let throttled = machine.throttled_share.unwrap_or(0.0);
             for thread in machine.threads.iter_mut().filter(|thread| is_notable(thread)) {
-                if by_quota {
+                // What ran meanwhile did not keep it from running.
+                let by_quota = (throttled / thread.ready_share.max(NOTABLE)).min(1.0);
+                if by_quota > QUOTA {
                     thread.because_of = Some("the quota of its cgroup".to_owned());
+                    thread.because_share = Some(by_quota);
                     continue;
                 }
                 if let Some(cause) = causes.get(&thread.tid) {
@@ -465,7 +495,8 @@ impl<'h> Sampler<'h> {
                         None => format!("{} ({})", escape::name(&cause.name), cause.tid),
                     });
                     let waited_ns = (thread.ready_share * interval_ns as f64).max(1.0);
-                    thread.because_share = Some((cause.ns as f64 / waited_ns).min(1.0));
+                    let share = cause.ns as f64 / waited_ns;
+                    thread.because_share = Some(share.min(1.0 - by_quota));
                     continue;
                 }
                 if reading.is_some_and(|all| !all.is_blind(thread.cpu)) {
@@ -491,11 +522,11 @@ impl Traced {
         tracer: &mut WaitTracer,
         host: &dyn Host,
         task: TaskId,
-        now_ns: u64,
+        clock: &dyn Clock,
     ) -> Result<Option<Self>, HostError> {
         let path = paths::task_stat(task.tid, task.tid);
         let Some(stat) = proc_stat::at(host, &path)? else { return Ok(None) };
-        tracer.add(task.tid, stat.processor, now_ns)?;
+        tracer.add(task.tid, stat.processor, clock.now_ns())?;
         // What it begins after this is an event.
         let stat = proc_stat::at(host, &path)?.filter(|stat| stat.start_time == task.start_time);
         let Some(stat) = stat else {

@@ -569,6 +569,30 @@ fn a_policy_has_its_nice_value() {
     }
 }
 
+#[test]
+fn many_tasks_with_one_name_are_one_culprit() {
+    fn task(name: &str, tid: u32) -> Cause {
+        let (name, policy) = (name.to_owned(), "other".to_owned());
+        Cause::Thread { name, tid, policy, cgroup: None, machine: None, is_own: false }
+    }
+    let gaps = [
+        gap_by("web", vec![(task("date", 50), 40), (task("date", 51), 5), (task("sh", 9), 30)]),
+        gap_by("web", vec![(task("date", 52), 30), (task("make", 60), 20), (task("make", 61), 2)]),
+    ];
+    let found = super::by_cause(gaps.iter());
+    let found: Vec<_> = found
+        .iter()
+        .map(|sum| format!("{} {} {} {}", sum.name, sum.gaps, sum.ns, sum.is_many))
+        .collect();
+    let expected = [
+        "date (3 tasks) 2 75 true",
+        "sh (9, other) 1 30 false",
+        "make (60, other) 1 20 false",
+        "make (61, other) 1 2 false",
+    ];
+    assert_eq!(found, expected);
+}
+
 /// A gap of a machine that waits for tasks of others.
 fn gap_by(subject: &str, parts: Vec<(Cause, u64)>) -> Gap {
     let parts: Vec<Part> = parts.into_iter().map(|(cause, ns)| Part { cause, ns }).collect();

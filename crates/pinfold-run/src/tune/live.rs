@@ -208,7 +208,8 @@ pub fn search(options: &Options, on: SearchHost<'_>) -> Result<LiveReport, Failu
     let mut machine = LiveMachine::begin(on.host, vm, options, &candidates[0], supervision)?;
     drop(starting);
     let lanes = Lane::all(candidates);
-    let mut search = Search { options, machine: &mut machine, lanes, began_ns, findings };
+    let refused = Vec::new();
+    let mut search = Search { options, machine: &mut machine, lanes, refused, began_ns, findings };
     let found = search.run(name);
     end(machine.end(), found)
 }
@@ -248,6 +249,8 @@ struct Search<'s, 'm, 'c> {
     options: &'s Options,
     machine: &'m mut LiveMachine<'s, 'c>,
     lanes: Vec<Lane>,
+    /// Why placements cannot be applied.
+    refused: Vec<String>,
     began_ns: u64,
     findings: Vec<Finding>,
 }
@@ -280,6 +283,12 @@ impl Search<'_, '_, '_> {
             let begin_ns = SystemClock.now_ns();
             let window = Window { observe_ns, most_share, options: self.options };
             self.block(&mut random, &window, &trial)?;
+            if self.refused.len() + 2 == self.lanes.len()
+                && let Some(why) = self.refused.first()
+            {
+                return Err(Failure::new(Exit::Host, format!("no placement was tried: {why}"))
+                    .with_hint("run the search as the user who owns the machine, or as root"));
+            }
             let took_ns = SystemClock.now_ns().saturating_sub(begin_ns) / windows;
             overhead_ns = overhead_ns.midpoint(took_ns.saturating_sub(observe_ns));
             blocks += 1;
@@ -402,7 +411,11 @@ impl Search<'_, '_, '_> {
             let lane = &mut self.lanes[index];
             let placed = self.machine.place(lane.placed.as_ref())?;
             let observed = match placed {
-                Some(why) => Err(Stop::Harmful(format!("it cannot be applied: {why}"))),
+                Some(why) => {
+                    let why = format!("it cannot be applied: {why}");
+                    self.refused.push(why.clone());
+                    Err(Stop::Harmful(why))
+                }
                 None => self.machine.observe(
                     &Window {
                         most_share: window.most_share.filter(|_| lane.placed.is_some()),

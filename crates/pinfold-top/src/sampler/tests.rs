@@ -2,7 +2,7 @@
 
 use super::*;
 use pinfold_host::process::{Child, Spawn};
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
+use pinfold_host::{LiveHost, SimClock, SystemClock};
 use pinfold_model::CpuSet;
 
 /// A shell that spins on this CPU until it is dropped.
@@ -25,7 +25,7 @@ fn check(host: &LiveHost, mut sampler: Sampler<'_>, method: Method) {
     // Other tasks of this host run there too.
     let others: Vec<Child> = (0..4).map(|_| spinner(&cpu)).collect();
     let machines = vec![machine(host, subject.pid())];
-    sampler.set_machines(machines, vec!["a note".to_owned()], SystemClock.now_ns());
+    sampler.set_machines(machines, vec!["a note".to_owned()], &SystemClock);
     if sampler.method() != method {
         println!("skipped: {:?}", sampler.notes);
         return;
@@ -72,7 +72,8 @@ fn exits_are_a_rate_from_the_second_count_on() {
             placement: None,
             exits,
         };
-        sampler.set_machines(vec![machine], Vec::new(), second * 1_000_000_000);
+        let clock = SimClock::at(second * 1_000_000_000);
+        sampler.set_machines(vec![machine], Vec::new(), &clock);
         let snapshot = sampler.sample(second * 1_000_000_000 + 1);
         assert_eq!(snapshot.machines[0].exits_per_second, expected, "second {second}");
     }

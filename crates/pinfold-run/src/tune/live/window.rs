@@ -73,6 +73,12 @@ impl<E: Into<Failure>> From<E> for Stop {
     }
 }
 
+/// The begin of an observation.
+struct WindowBegin {
+    at_ns: u64,
+    times: VcpuTimes,
+}
+
 struct WashedOut {
     took_ns: u64,
     is_settled: bool,
@@ -83,21 +89,21 @@ impl LiveMachine<'_, '_> {
     pub fn observe(&self, window: &Window<'_>, limit_ns: u64) -> Result<Observation, Stop> {
         self.check_whole()?;
         let washed_out = self.wash_out()?;
-        let before = self.vcpu_times()?;
         let watching = sched_latency::start(self.host, &SystemClock, self.tasks());
         let watching = watching.map_err(watch_failure)?;
-        let begin_ns = SystemClock.now_ns();
+        // Loading and removing the programs takes longer than a short window.
+        let begin = WindowBegin { at_ns: SystemClock.now_ns(), times: self.vcpu_times()? };
         let printed = match &window.options.figure {
-            None => self.wait(window, &before, begin_ns).map(|()| None),
-            Some(figure) => self.run_command(figure, window, &before, limit_ns).map(Some),
+            None => self.wait(window, &begin).map(|()| None),
+            Some(figure) => self.run_command(figure, window, &begin, limit_ns).map(Some),
         };
-        let observed_ns = SystemClock.now_ns().saturating_sub(begin_ns);
+        let observed_ns = SystemClock.now_ns().saturating_sub(begin.at_ns);
+        let after = self.vcpu_times();
         let latency = watching.stop(self.host, &SystemClock);
         let printed = printed?;
-        let latency = latency?;
+        let (after, latency) = (after?, latency?);
         self.check()?;
-        let after = self.vcpu_times()?;
-        if after.run_ns <= before.run_ns {
+        if after.run_ns <= begin.times.run_ns {
             return Err(self.stop_failure("is paused: its vCPUs did not run").into());
         }
         let waits = waits_of(&latency);
@@ -111,7 +117,8 @@ impl LiveMachine<'_, '_> {
             figure,
             source,
             // A wait that began before counts with its whole length.
-            share: (after.longest_delay_since(&before) as f64 / observed_ns.max(1) as f64).min(1.0),
+            share: (after.longest_delay_since(&begin.times) as f64 / observed_ns.max(1) as f64)
+                .min(1.0),
             waits,
             observed_ns,
             wash_out_ns: washed_out.took_ns,
@@ -155,8 +162,8 @@ impl LiveMachine<'_, '_> {
         })
     }
 
-    fn wait(&self, window: &Window<'_>, before: &VcpuTimes, begin_ns: u64) -> Result<(), Stop> {
-        let end_ns = begin_ns.saturating_add(window.observe_ns);
+    fn wait(&self, window: &Window<'_>, begin: &WindowBegin) -> Result<(), Stop> {
+        let end_ns = begin.at_ns.saturating_add(window.observe_ns);
         loop {
             let left_ns = end_ns.saturating_sub(SystemClock.now_ns());
             if left_ns == 0 {
@@ -164,21 +171,24 @@ impl LiveMachine<'_, '_> {
             }
             SystemClock.sleep_ns(left_ns.min(CHECK_NS));
             self.check()?;
-            self.check_harm(window, before)?;
+            self.check_harm(window, begin)?;
         }
     }
 
     /// Stops a window in which a vCPU has waited too long already.
-    fn check_harm(&self, window: &Window<'_>, before: &VcpuTimes) -> Result<(), Stop> {
+    fn check_harm(&self, window: &Window<'_>, begin: &WindowBegin) -> Result<(), Stop> {
         let Some(most) = window.most_share else { return Ok(()) };
-        let waited_ns = self.vcpu_times()?.longest_delay_since(before);
-        if waited_ns as f64 <= most * window.observe_ns as f64 {
+        let elapsed_ns = SystemClock.now_ns().saturating_sub(begin.at_ns);
+        // A wait that began before counts with its whole length.
+        let waited_ns = self.vcpu_times()?.longest_delay_since(&begin.times).min(elapsed_ns);
+        let window_ns = window.observe_ns.max(elapsed_ns);
+        if waited_ns as f64 <= most * window_ns as f64 {
             return Ok(());
         }
         Err(Stop::Harmful(format!(
             "a vCPU waited {:.0} ms in a window of {:.0} ms; --max-harm allows {:.0} %",
             waited_ns as f64 / 1e6,
-            window.observe_ns as f64 / 1e6,
+            window_ns as f64 / 1e6,
             most * 100.0
         )))
     }
@@ -187,7 +197,7 @@ impl LiveMachine<'_, '_> {
         &self,
         figure: &FigureCommand,
         window: &Window<'_>,
-        before: &VcpuTimes,
+        begin: &WindowBegin,
         limit_ns: u64,
     ) -> Result<f64, Stop> {
         let signal = EndSignal::new();
@@ -206,7 +216,7 @@ impl LiveMachine<'_, '_> {
             }
             SystemClock.sleep_ns(CHECK_NS);
             self.check()?;
-            self.check_harm(window, before)?;
+            self.check_harm(window, begin)?;
         }
     }
 }

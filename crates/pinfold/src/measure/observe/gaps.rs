@@ -252,7 +252,7 @@ impl<'a> Advice<'a> {
         let all = gaps.fold(0_u64, |sum, gap| sum.saturating_add(gap.length_ns));
         let notable = causes.iter().filter(|one| one.ns > 0 && one.ns >= all / NOTABLE);
         for one in notable.take(REMEDIES) {
-            let remedy = self.remedy(one.longest, one.cause);
+            let remedy = self.remedy_of(one);
             if known.iter().all(|(own, _)| *own != remedy) {
                 known.push((remedy, one.name.to_string()));
             }
@@ -265,6 +265,17 @@ impl<'a> Advice<'a> {
             Remedy::Nothing(why) => format!("\nagainst {cause}: nothing; {why}\n"),
         });
         text.collect()
+    }
+
+    /// Against many tasks of one name, only what keeps all tasks away: each may end soon.
+    fn remedy_of(&self, one: &CauseTime<'_>) -> Remedy {
+        let remedy = self.remedy(one.longest, one.cause);
+        let is_for_one =
+            matches!(&remedy, Remedy::Command(command) if one.is_many && !is_apply(command));
+        if is_for_one {
+            return Remedy::Nothing("give what starts these tasks other CPUs, or its cgroup");
+        }
+        remedy
     }
 
     /// The best remedy of those that the planner does not refuse.
@@ -312,7 +323,7 @@ pub fn json(report: &GapReport, planner: &dyn Planner) -> Value {
         let mut value = json!({
             "name": one.name, "cause": one.cause.word(), "gaps": one.gaps, "time_ns": one.ns,
             "longest_ns": one.longest_ns,
-            "remedy": advice.remedy(one.longest, one.cause).text(),
+            "remedy": advice.remedy_of(&one).text(),
         });
         if !one.subject.is_empty() {
             value["subject"] = json!(one.subject);
