@@ -301,6 +301,8 @@ impl<'h> Sampler<'h> {
         }
         self.own_ns = self.own_run_ns(reading.as_ref());
         self.last_ns = now_ns;
+        self.read_totals(now_ns);
+        self.kernel_share = None;
     }
 
     /// Loads the BPF program, or loads it again with more room. True if all threads are to be added
@@ -372,6 +374,9 @@ impl<'h> Sampler<'h> {
 
     /// The values of the BPF program; if they cannot be read, the files are read from now on.
     fn read_trace(&mut self, now_ns: u64) -> Option<WaitReading> {
+        if self.kernel_share.is_none() {
+            self.read_totals(now_ns);
+        }
         let Tracing::On(tracer) = &mut self.tracing else { return None };
         match tracer.read(now_ns) {
             Ok(reading) => Some(reading),
