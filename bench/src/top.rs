@@ -135,7 +135,7 @@ fn sample_rows(
     let mut by_bpf = Sampler::new(host, SystemClock.now_ns());
     let mut by_proc = Sampler::from_proc(host, SystemClock.now_ns(), "the benchmark compares");
     for sampler in [&mut by_bpf, &mut by_proc] {
-        sampler.set_machines(machines.to_vec(), Vec::new(), SystemClock.now_ns());
+        sampler.set_machines(machines.to_vec(), Vec::new(), &SystemClock);
     }
     if by_bpf.method() != Method::Bpf {
         let notes = by_bpf.sample(SystemClock.now_ns()).notes;
@@ -148,7 +148,7 @@ fn sample_rows(
     let times = pairs::rounds(&mut contenders, rounds, arguments.seed)?;
     drop(contenders);
     // What the program took until now.
-    by_bpf.set_machines(machines.to_vec(), Vec::new(), SystemClock.now_ns());
+    by_bpf.set_machines(machines.to_vec(), Vec::new(), &SystemClock);
     let kernel = by_bpf.sample(SystemClock.now_ns()).kernel_share;
     let calls = [count_calls(scratch, &mut by_bpf)?, count_calls(scratch, &mut by_proc)?];
     let threads: usize = machines.iter().map(|machine| machine.threads.len()).sum();

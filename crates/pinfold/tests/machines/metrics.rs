@@ -1,5 +1,7 @@
 //! What Prometheus and its tools say about the metrics, the alert rules and the dashboard.
 
+mod incidents;
+
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
@@ -11,18 +13,32 @@ use serde_json::Value;
 
 const DASHBOARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/dashboards");
 
-/// The expressions of the dashboard with values in place of Grafana's variables.
-fn expressions() -> Vec<String> {
+/// The panels of the dashboard.
+fn panels() -> Vec<Value> {
     let text = files::read_text(&format!("{DASHBOARDS}/grafana.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
-    let panels = dashboard["panels"].as_array().expect("panels").iter();
-    let targets = panels.flat_map(|panel| panel["targets"].as_array().expect("targets"));
-    let variables = [("$vm", ".*"), ("$__rate_interval", "1m"), ("$__range", "6h")];
+    dashboard["panels"].as_array().expect("panels").clone()
+}
+
+/// The expressions of a panel with values in place of Grafana's variables.
+fn expressions_of(panel: &Value) -> Vec<String> {
+    let variables = [("$vm", ".*"), ("$__rate_interval", "20s"), ("$__range", "6h")];
+    let targets = panel["targets"].as_array().expect("targets").iter();
     let expressions = targets.map(|target| {
         let expression = target["expr"].as_str().expect("an expression").to_owned();
         variables.iter().fold(expression, |text, (name, value)| text.replace(name, value))
     });
     expressions.collect()
+}
+
+fn expressions() -> Vec<String> {
+    panels().iter().flat_map(expressions_of).collect()
+}
+
+/// The expression of the panel with this title.
+fn panel(title: &str) -> String {
+    let panel = panels().into_iter().find(|panel| panel["title"] == title).expect(title);
+    expressions_of(&panel).remove(0)
 }
 
 #[test]
@@ -135,13 +151,28 @@ fn promtool_accepts_the_page_of_a_watched_machine() {
     assert!(output.status.success() && said.is_empty(), "{said}");
 }
 
-/// The number of series of a query, 0 as long as there are none.
-fn series(port: u16, query: &str) -> usize {
+/// A series in the answer to a query.
+struct Row {
+    labels: Value,
+    value: f64,
+}
+
+/// The answer of Prometheus to a query for this time (Unix seconds); empty if nothing answers.
+fn ask(port: u16, query: &str, time: u64) -> Vec<Row> {
     let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    let body = get(port, &format!("/api/v1/query?query={encoded}"));
-    let Ok(answer) = serde_json::from_str::<Value>(&body) else { return 0 };
+    let body = get(port, &format!("/api/v1/query?query={encoded}&time={time}"));
+    let Ok(answer) = serde_json::from_str::<Value>(&body) else { return Vec::new() };
     assert_eq!(answer["status"], "success", "{query}: {answer}");
-    answer["data"]["result"].as_array().map_or(0, Vec::len)
+    let rows = answer["data"]["result"].as_array().expect("a list").iter().map(|row| Row {
+        labels: row["metric"].clone(),
+        value: row["value"][1].as_str().and_then(|text| text.parse().ok()).expect("a number"),
+    });
+    rows.collect()
+}
+
+/// The number of series of a query now, 0 as long as there are none.
+fn series(port: u16, query: &str) -> usize {
+    ask(port, query, SystemClock.unix_seconds()).len()
 }
 
 /// A real Prometheus reads the page, its rules and the dashboard's queries.
