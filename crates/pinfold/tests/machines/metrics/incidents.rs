@@ -76,7 +76,7 @@ fn replay(incident: &Incident, path: &str) {
     let stamps = text.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
     let first = stamps.min().expect("times");
     let begin = first + SCRAPES_BEFORE * STEP;
-    // An hour ago for a reader who comes while it lasts: its last scrape but one.
+    // The last scrape but one.
     let during = first + (SCRAPES - 2) * STEP;
     let most = panel("Machines that wait most");
     let shown = ask(port, &most, during);
