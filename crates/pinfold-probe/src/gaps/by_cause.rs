@@ -46,7 +46,7 @@ impl Cause {
 /// The causes of these gaps, the one with the most time first.
 pub fn by_cause<'a>(gaps: impl Iterator<Item = &'a Gap>) -> Vec<CauseTime<'a>> {
     let gaps: Vec<&Gap> = gaps.collect();
-    let tasks = Tasks::of(&gaps);
+    let tasks = Tasks::from_gaps(&gaps);
     let mut sums: BTreeMap<(&str, Cow<'a, str>), CauseTime<'a>> = BTreeMap::new();
     for gap in gaps {
         for (name, part) in culprits(gap, &tasks) {
@@ -83,7 +83,7 @@ struct Taken<'a> {
 struct Tasks<'a>(BTreeMap<(&'a str, &'a str), BTreeSet<u32>>);
 
 impl<'a> Tasks<'a> {
-    fn of(gaps: &[&'a Gap]) -> Self {
+    fn from_gaps(gaps: &[&'a Gap]) -> Self {
         let mut tasks: BTreeMap<(&str, &str), BTreeSet<u32>> = BTreeMap::new();
         for gap in gaps {
             for part in &gap.parts {
