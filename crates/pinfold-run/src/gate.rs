@@ -155,8 +155,9 @@ fn wait(
 /// True for the name of a gate's socket.
 pub(crate) fn is_socket(name: &str) -> bool {
     let (prefix, suffix) = SOCKET;
-    let pid = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
-    let numbers = pid.and_then(|numbers| numbers.split_once('-'));
+    let numbers = name.strip_prefix(prefix).and_then(|name| name.strip_suffix(suffix));
+    // An earlier version had one gate a process, without a number.
+    let numbers = numbers.map(|numbers| numbers.split_once('-').unwrap_or((numbers, "0")));
     numbers.is_some_and(|(pid, gate)| pid.parse::<u32>().is_ok() && gate.parse::<usize>().is_ok())
 }
 

@@ -57,7 +57,7 @@ fn a_socket_at_which_no_process_listens() {
     // A directory as the supervisor makes it.
     drop(pinfold_host::files::StateDir::open(&state).expect("a directory"));
     let path = |name: &str| format!("{state}/{name}");
-    let sockets = ["emulate.sock", "run-4194999.sock"].map(path);
+    let sockets = ["emulate.sock", "run-4194999.sock", "run-4194997-1.sock"].map(path);
     for socket in &sockets {
         // The listener goes, its name stays.
         drop(std::os::unix::net::UnixListener::bind(socket).expect("a socket"));
