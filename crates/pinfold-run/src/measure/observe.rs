@@ -304,13 +304,10 @@ impl Observed {
         for target in targets {
             match target {
                 ObservationTarget::Machine(by) => {
-                    // Others may use its monitor while it is observed.
-                    let vm = Vm { monitor: None, ..Vm::find(host, by)? };
-                    subjects.push(Subject::Machine(Box::new(vm)));
+                    subjects.push(instrument.machine(Vm::find(host, by)?));
                 }
                 ObservationTarget::AllMachines => {
                     let all = Vm::find_all(host)?.into_iter();
-                    let all = all.map(|vm| Vm { monitor: None, ..vm });
                     subjects.extend(all.map(|vm| instrument.machine(vm)));
                 }
                 ObservationTarget::Process(pid) => {

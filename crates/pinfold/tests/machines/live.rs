@@ -21,12 +21,11 @@ impl Running {
     /// `None`, reported, without QEMU, or on a host where no other placement exists.
     fn new(more: &str) -> Option<Self> {
         let sandbox = Sandbox::new();
-        // Its boot sector jumps to itself.
-        let mut boot = [0; 512];
-        boot[..2].copy_from_slice(&[0xeb, 0xfe]);
-        boot[510..].copy_from_slice(&[0x55, 0xaa]);
-        let disk = format!("-drive file={},format=raw", sandbox.write("boot", boot));
-        let options = format!("-M q35 -cpu qemu64 -accel tcg,thread=multi {disk} {more}");
+        // Its first instruction jumps to itself.
+        let mut rom = vec![0_u8; 0x1_0000];
+        rom[0xfff0..0xfff2].copy_from_slice(&[0xeb, 0xfe]);
+        let rom = sandbox.write("rom", rom);
+        let options = format!("-M q35 -accel tcg,thread=multi -bios {rom} {more}");
         let machine = Machine::start_in(sandbox, &options)?;
         let own = machine.host.affinity(Tid(0)).expect("a mask");
         if own.len() < 2 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pinfold_apply::{Journal, NotReplaced};
 use pinfold_host::process::{self, Child, Stdio};
-use pinfold_host::{Host as _, LiveHost, paths, schedstat};
+use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, schedstat};
 use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Role, TaskId, Tid, escape};
 
@@ -15,6 +15,10 @@ use crate::helper_program::Helper;
 use crate::rt_watchdog::{HeartbeatThread, RtWatchdog, Supervision};
 use crate::target::Vm;
 use crate::{Exit, Failure, interrupt};
+
+/// Checks, and the pause between them, until a machine that has no threads any more has ended.
+const END_CHECKS: u32 = 50;
+const END_PAUSE_NS: u64 = 20_000_000;
 
 /// A machine whose placement is changed and put back.
 pub(super) struct LiveMachine<'s, 'c> {
@@ -173,6 +177,9 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
     /// Finds it again, to compare its vCPUs and its state.
     pub fn check_whole(&self) -> Result<(), Failure> {
         let vm = Vm::find(self.host, &self.options.selector);
+        if vm.is_err() {
+            self.wait_for_end()?;
+        }
         self.require_alive()?;
         let mut vm = vm?;
         let now = vm.found.tasks().into_iter().filter(|(_, role)| role.is_vcpu());
@@ -205,6 +212,17 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
         );
         Failure::new(Exit::No, text)
             .with_hint("run the search again when nothing else places this machine")
+    }
+
+    /// A machine that ends has no threads for a moment before its process has ended.
+    fn wait_for_end(&self) -> Result<(), Failure> {
+        for _ in 0..END_CHECKS {
+            if !process::task_alive(self.host, self.process)? {
+                break;
+            }
+            SystemClock.sleep_ns(END_PAUSE_NS);
+        }
+        Ok(())
     }
 
     fn require_alive(&self) -> Result<(), Failure> {
