@@ -4,6 +4,8 @@
 //! the method: at full speed no method does anything. The ratio of the two times in a round is the
 //! speed that the program got. cpulimit runs the same programs in a vnode of full speed.
 
+use std::collections::BTreeMap;
+
 use pinfold_host::process;
 use pinfold_host::{LiveHost, files};
 use pinfold_model::Method;
@@ -265,16 +267,14 @@ impl Node<'_> {
     ) -> Result<Vec<Achieved>, Failure> {
         let mut percents = [FULL, SPEEDS[0], SPEEDS[1], SPEEDS[2]];
         random.shuffle(&mut percents);
-        let mut times = Vec::new();
+        let mut times = BTreeMap::new();
         for percent in percents {
-            times.push((percent, self.time(rival, program, percent)?));
+            times.insert(percent, self.time(rival, program, percent)?);
         }
-        let is_full = |time: &&(u32, f64)| time.0 == FULL;
-        let full = times.iter().find(is_full).map_or(f64::NAN, |time| time.1);
-        let slow = times.iter().filter(|time| !is_full(time));
-        let achieved = slow.map(|(percent, time)| Achieved {
+        let full = times.remove(&FULL).ok_or("no run at full speed")?;
+        let achieved = times.into_iter().map(|(percent, time)| Achieved {
             rival,
-            percent: *percent,
+            percent,
             program: program.name,
             ratio: full / time,
         });
@@ -300,13 +300,16 @@ impl Node<'_> {
         );
         words.extend(["sh", "-c", &script, self.folder]);
         let text = self.done(&words)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("time ")).unwrap_or_default();
-        let mut numbers = line.split(' ');
-        let elapsed: f64 = numbers.next().unwrap_or_default().parse()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("time "));
+        let line = line.ok_or_else(|| format!("{}: no time in {text:?}", program.name))?;
+        let (elapsed_ns, printed) = line.split_once(' ').unwrap_or((line, ""));
         if program.is_own_time {
-            return Ok(numbers.next().unwrap_or_default().parse()?);
+            let seconds = printed.parse().map_err(|error| {
+                format!("{}: it printed {printed:?}, not its time: {error}", program.name)
+            })?;
+            return Ok(seconds);
         }
-        Ok(elapsed / 1e9)
+        Ok(elapsed_ns.parse::<f64>()? / 1e9)
     }
 
     /// What a command of `pinfold` prints.

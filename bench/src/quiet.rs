@@ -147,7 +147,7 @@ fn steps_of_work(work_ns: u64) -> u64 {
         compute(SAMPLE_STEPS);
         SystemClock.now_ns().saturating_sub(begin_ns)
     });
-    let fastest = samples.into_iter().min().unwrap_or_default().max(1);
+    let fastest = samples.into_iter().fold(u64::MAX, u64::min).max(1);
     SAMPLE_STEPS.saturating_mul(work_ns) / fastest
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::arguments::{Arguments, Failure};
 use crate::page::{Figures, Table};
-use crate::pairs::{self, Contender, Times, milliseconds, ratio};
+use crate::pairs::{self, Contender, milliseconds, ratio};
 use crate::scratch::Scratch;
 use crate::{guest, origin};
 
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     for scene in &SCENES {
         let guests: Vec<RunningVm> =
             (0..GUESTS).map(|number| start(number, scene, &bios)).collect::<Result<_, _>>()?;
-        version = guests.first().map(|vm| vm.version.to_string()).unwrap_or_default();
+        version = guests.first().ok_or("no guest")?.version.to_string();
         let machines: Vec<Machine> = guests.iter().map(machine_of).collect();
         samples.rows.extend(sample_rows(&host, &scratch, scene, &machines, arguments)?);
         commands.rows.push(command_row(&scratch, scene, &pinfold)?);
@@ -152,7 +152,7 @@ fn sample_rows(
     let kernel = by_bpf.sample(SystemClock.now_ns()).kernel_share;
     let calls = [count_calls(scratch, &mut by_bpf)?, count_calls(scratch, &mut by_proc)?];
     let threads: usize = machines.iter().map(|machine| machine.threads.len()).sum();
-    let rival = times.get(1).map(|one: &Times| one.samples.clone()).unwrap_or_default();
+    let rival = times.get(1).ok_or("no times of /proc")?.samples.clone();
     let rows = times.iter().zip(calls).zip(scene.goals).enumerate();
     Ok(rows
         .map(|(index, ((one, calls), goal))| {

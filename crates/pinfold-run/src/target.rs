@@ -30,7 +30,10 @@ pub fn visibility_note() -> &'static str {
 /// The failure where no machine can be examined: none runs, or only those of other users.
 #[must_use]
 pub fn no_machine_runs(host: &LiveHost) -> Failure {
-    let hidden = hypervisors::list_hidden_machines(host).unwrap_or_default();
+    let hidden = match hypervisors::list_hidden_machines(host) {
+        Ok(hidden) => hidden,
+        Err(error) => return Failure::from(error),
+    };
     let names: Vec<String> = hidden
         .iter()
         .map(|machine| format!("{} (process {})", machine.name_or_pid(), machine.pid))

@@ -547,7 +547,7 @@ impl Traced {
     fn read(&mut self, reading: &WaitReading, host: &dyn Host, tid: Tid) -> Option<ThreadWait> {
         let found = reading.thread(tid, self.first)?;
         // A thread that was runnable and has had no event has run or waited all the time. If no task
-        // has come to its CPU either, its run time tells which.
+        // has come to its CPU either, its run time shows which.
         if self.first == FirstState::Waiting
             && reading.is_unseen(tid)
             && reading.is_blind(found.cpu)

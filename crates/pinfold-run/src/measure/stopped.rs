@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use pinfold_host::mountinfo::Mount;
 use pinfold_host::{Host, cpu_groups, mountinfo, paths, proc_cgroup, proc_stat, proc_status};
 use pinfold_model::text::count_noun;
 use pinfold_model::{Role, TaskId, Tid};
 
 /// What keeps threads of a machine, process or group from running, as sentences.
 pub(super) fn report(host: &dyn Host, name: &str, threads: &[(TaskId, Role)]) -> Vec<String> {
+    let mounts = host.read_text(&paths::own_mountinfo()).ok();
+    let mounts = mounts.and_then(|text| mountinfo::parse(&text).ok()).unwrap_or_default();
     let mut found = Vec::new();
     let mut stopped = Vec::new();
     let mut groups = BTreeSet::new();
@@ -15,7 +18,7 @@ pub(super) fn report(host: &dyn Host, name: &str, threads: &[(TaskId, Role)]) ->
         let Ok(Some(stat)) = proc_stat::read(host, task.tid) else { continue };
         match stat.state {
             'T' | 't' => stopped.push(task.tid),
-            _ => groups.extend(frozen_group(host, task.tid)),
+            _ => groups.extend(frozen_group(host, &mounts, task.tid)),
         }
     }
     if let Some(first) = stopped.first() {
@@ -37,10 +40,9 @@ fn process_of(host: &dyn Host, tid: Tid) -> Option<Tid> {
 }
 
 /// The innermost group of a thread that is frozen, by the freezer of either version.
-fn frozen_group(host: &dyn Host, tid: Tid) -> Option<String> {
-    let mounts = mountinfo::parse(&host.read_text(&paths::own_mountinfo()).ok()?).ok()?;
+fn frozen_group(host: &dyn Host, mounts: &[Mount], tid: Tid) -> Option<String> {
     let text = host.read_text(&paths::process_file(tid, "cgroup")).ok()?;
-    let v2 = mountinfo::v2_mount(&mounts).map(|mount| cpu_groups::dirs(&mount, &text));
+    let v2 = mountinfo::v2_mount(mounts).map(|mount| cpu_groups::dirs(&mount, &text));
     let v2 = v2.unwrap_or_default().into_iter().find(|group| {
         let events = host.read_text(&paths::cgroup_events(group)).unwrap_or_default();
         events.lines().any(|line| line == "frozen 1")
@@ -48,7 +50,7 @@ fn frozen_group(host: &dyn Host, tid: Tid) -> Option<String> {
     v2.or_else(|| {
         let memberships = proc_cgroup::parse(&text).ok()?;
         let path = proc_cgroup::v1_path(&memberships, "freezer")?;
-        let group = mountinfo::v1_mount(&mounts, "freezer")?.group_dir(path)?;
+        let group = mountinfo::v1_mount(mounts, "freezer")?.group_dir(path)?;
         let state = host.read_text(&paths::freezer_state(&group)).ok()?;
         (state.trim() != "THAWED").then_some(group)
     })

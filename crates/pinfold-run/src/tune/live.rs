@@ -59,7 +59,7 @@ const FEWEST_BLOCKS: u32 = 2;
 /// A command that prints the figure of a window.
 #[derive(Clone, Debug)]
 pub struct FigureCommand {
-    /// The command, for `sh -c`.
+    /// The command, split at blanks outside quotes when it is run.
     pub command: String,
     /// Which figures are better.
     pub direction: Direction,

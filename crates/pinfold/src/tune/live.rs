@@ -130,7 +130,7 @@ fn answer(report: &LiveReport) -> String {
     }
     let tried: Vec<&Row> = report.rows.iter().skip(2).collect();
     if tried.iter().all(|row| row.dropped.is_some()) {
-        return format!("{name}: not settled: each placement was dropped by --max-harm");
+        return format!("{name}: not settled: each placement was dropped");
     }
     let is_settled = tried.iter().all(|row| {
         row.dropped.is_some() || matches!(row.verdict, Some(Verdict::Same | Verdict::Worse))

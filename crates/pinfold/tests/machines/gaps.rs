@@ -210,22 +210,30 @@ fn disturb_all_cpus() -> Vec<Spinner> {
     cpus.iter().map(|cpu| Spinner::new(&cpu.to_string())).collect()
 }
 
-/// The command shares its CPU with a loop.
-#[test]
-fn quiet_names_what_disturbed_its_command() {
+/// What quiet reports about these commands next to a loop on each CPU, with its exit code 7; `None`,
+/// reported, if gaps cannot be observed.
+fn report_of_quiet(commands: &[&str]) -> Option<String> {
     if !is_root() {
-        return skip("gaps need BPF, and this is not root");
+        skip("gaps need BPF, and this is not root");
+        return None;
     }
     let _loops = disturb_all_cpus();
     let sandbox = Sandbox::new();
     let state = sandbox.root();
     let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
-    let command = "k=0; while [ $k -lt 1000000 ]; do k=$((k+1)); done; exit 7";
-    let words = [&words[..], &["--profile", "none", "--", "sh", "-c", command]].concat();
-    let text = pinfold(words).expect_code(7);
+    let text = pinfold([&words[..], &["--profile", "none"], commands].concat()).expect_code(7);
     if text.contains("gaps cannot be observed") {
-        return skip(text);
+        skip(text);
+        return None;
     }
+    Some(text)
+}
+
+/// The command shares its CPU with a loop.
+#[test]
+fn quiet_names_what_disturbed_its_command() {
+    let command = "k=0; while [ $k -lt 1000000 ]; do k=$((k+1)); done; exit 7";
+    let Some(text) = report_of_quiet(&["--", "sh", "-c", command]) else { return };
     assert!(text.contains(" by sh"), "{text}");
     assert!(text.contains("the CPUs were not quiet: "), "{text}");
     assert!(text.contains("gaps took"), "{text}");
@@ -234,23 +242,10 @@ fn quiet_names_what_disturbed_its_command() {
 /// Each job shares its CPU with a loop, and the line and the warning name the job.
 #[test]
 fn quiet_names_what_disturbed_each_job() {
-    if !is_root() {
-        return skip("gaps need BPF, and this is not root");
-    }
-    let _loops = disturb_all_cpus();
-    let sandbox = Sandbox::new();
-    let state = sandbox.root();
-    let words = ["--state-dir", &state, "quiet", "--ignore-claims", "--isolate", "none"];
     let script = "k=0; while [ $k -lt 300000 ]; do k=$((k+1)); done";
     let (server, load) =
         (format!("server: sh -c '{script}; exit 7'"), format!("load: sh -c '{script}'"));
-    let jobs = ["--profile", "none", "--job", &server, "--job", &load];
-    let output = pinfold([&words[..], &jobs].concat());
-    let text = output.stderr_text();
-    if text.contains("gaps cannot be observed") {
-        return skip(text);
-    }
-    assert_eq!(output.status.code(), Some(7), "{text}");
+    let Some(text) = report_of_quiet(&["--job", &server, "--job", &load]) else { return };
     for name in ["server", "load"] {
         let lines = text.lines().filter(|line| line.starts_with(&format!("quiet: {name}: CPU ")));
         let lines: Vec<&str> = lines.collect();
