@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The whole search has one journal, which stays open: no other Pinfold process works on the
-//! machine meanwhile, and [`machine::LiveMachine`] has a process that reverts it if this one is
+//! machine meanwhile, and `LiveMachine` has a process that reverts it if this one is
 //! killed. Pages of memory stay where they are. Nothing here is stored: what was found is the
 //! [`LiveReport`].
 

@@ -210,7 +210,16 @@ fn a_second_command_gets_other_cpus() {
     let (_, taken) = place.mask("pid").expect("it runs");
     let script = "grep Cpus_allowed_list /proc/self/status; exit 0";
     let run = ["run", "-s", "compact", "--cores", "1"];
-    let second = place.run(&[&run[..], &["--", "sh", "-c", script]].concat());
+    let words = [&run[..], &["--", "sh", "-c", script]].concat();
+    let mut second = place.run(&words);
+    // Placements of tests that run at the same time are owners of CPUs too.
+    assert!(until(|| {
+        let is_disturbed = second.stderr_text().contains("pinfold-test");
+        if is_disturbed {
+            second = place.run(&words);
+        }
+        !is_disturbed
+    }));
     let (printed, said) = (second.stdout_text(), second.stderr_text());
     assert_eq!(second.status.code(), Some(0), "{said}");
     let is_alone = process_cpus(&place) == 1;
