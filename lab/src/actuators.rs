@@ -68,7 +68,7 @@ const SHARES: &[&str] = &["cpu controller, cgroup v1"];
 /// For a host that has the cpu controller in version 1 from its start.
 const NO_CASE: &str = "no case of the lab makes virtual nodes there; the tests' machine shows it";
 
-const ACTUATORS: [Actuator; 35] = [
+const ACTUATORS: [Actuator; 37] = [
     actuator("affinity of threads", LIVE, V2),
     saying("scheduling policy", LIVE, &["isolate, undo: 2 CPUs", "longest plan"], "rr 1"),
     actuator("cpuset, cgroup v1", LIVE, V1),
@@ -109,6 +109,8 @@ const ACTUATORS: [Actuator; 35] = [
     not_here("CPU speed: fracas, cgroup v1", LIVE_V1, NO_CASE),
     actuator("CPU speed: quota, cgroup v2", SIMULATED, &["vnodes: quota"]),
     not_here("CPU speed: quota, cgroup v1", LIVE_V1, NO_CASE),
+    actuator("disk limit of a vnode, cgroup v2", SIMULATED, &["vnodes: disk limit"]),
+    not_here("disk limit of a vnode, cgroup v1", LIVE_V1, NO_CASE),
     actuator("CPU speed: gov, freq", LIVE, &["vnodes: gov"]),
     not_here("libvirt's own settings", "live: a real libvirtd", "libvirt is not in a guest"),
     actuator("systemd's own lists", SIMULATED, &["systemd"]),

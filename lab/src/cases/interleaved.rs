@@ -14,7 +14,7 @@ use pinfold_model::CpuSet;
 use super::Extent;
 use super::hotplug::differences;
 use super::libvirt;
-use super::longest::Moments;
+use super::random_kills::Moments;
 use super::shapes::ROOT;
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;

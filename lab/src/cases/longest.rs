@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::hotplug::differences;
+use super::random_kills::{Attempt, Kills, Moments, Rounds, Victim, kill_after, time_us};
 use super::shapes::{self, MONITOR, ROOT};
 use super::{Extent, kill};
 use crate::error::{LabError, expect_none};
@@ -66,10 +67,6 @@ pub(super) const KNOBS: [Knob; 11] = [
 const MANY: usize = 200;
 const FEW: usize = 8;
 const SAMPLE: usize = 2;
-/// Attempts for each of them: a command that ends early is not killed.
-const TRIES: usize = 3;
-/// Exit status of the shell for `SIGKILL`.
-const KILLED: &str = "137";
 
 /// The kills so far, each with its undo and a check.
 #[derive(Debug)]
@@ -77,21 +74,20 @@ pub(super) struct Progress {
     /// Number of calls before which a kill was tried, and number of hits.
     changes: usize,
     killed: usize,
-    /// Number of random times, of hits, and of hits of undo.
-    tries: usize,
-    random: usize,
+    random: Kills,
+    /// Number of hits of undo, and the times at which it is killed.
     undos: usize,
     moments: Moments,
 }
 
 impl Progress {
     pub(super) fn new() -> Self {
-        Self { changes: 0, killed: 0, tries: 0, random: 0, undos: 0, moments: Moments(1) }
+        Self { changes: 0, killed: 0, random: Kills::new(), undos: 0, moments: Moments(2) }
     }
 
     /// Number of kills so far, to detect progress.
     pub(super) fn count_kills(&self) -> usize {
-        self.changes + self.tries
+        self.changes + self.random.count_attempts()
     }
 }
 
@@ -254,106 +250,43 @@ fn at_random(
         Extent::Fixed => FEW,
         Extent::Sample => SAMPLE,
     };
-    let (mut there, mut back) = (time_us(guest, apply)?, time_us(guest, &UNDO)?);
-    while progress.random < wanted {
-        if progress.tries > wanted * TRIES {
-            let found = format!("{} of {} came", progress.random, progress.tries);
-            return Err(LabError::wrong("random kills", found));
-        }
-        let moment = progress.moments.below_end_of(there);
-        let came = kill_after(guest, apply, moment)?;
-        // A command that ended before was slower when it was timed, on a host with other work.
-        there = if came { there } else { there.min(moment) };
-        stage::fork(guest)?;
-        let mut what = format!("apply killed after {moment} us");
-        // Every second time undo is killed too.
-        let mut undo_came = false;
-        if progress.tries % 2 == 1 {
-            let moment = progress.moments.below_end_of(back);
-            undo_came = kill_after(guest, &UNDO, moment)?;
-            back = if undo_came { back } else { back.min(moment) };
-            what.push_str(&format!(", undo after {moment} us"));
-        }
-        undone(guest, before, &what)?;
-        progress.tries += 1;
-        progress.random += usize::from(came);
-        progress.undos += usize::from(undo_came);
-    }
+    guest.pinfold(apply)?;
+    let undo_us = time_us(guest, &UNDO)?;
+    let Progress { random, undos, moments, .. } = progress;
+    let mut rounds = Undone { before, undo_us, undos, moments };
+    let ms = random.continue_to(wanted, guest, &[Victim::alone(apply)], &mut rounds)?;
     Ok(format!(
         "killed at {} random moments of its {} ms, undo at {} of its {} ms",
-        progress.random,
-        there / 1_000,
-        progress.undos,
-        back / 1_000
+        random.of(0),
+        ms[0],
+        rounds.undos,
+        rounds.undo_us / 1_000
     ))
 }
 
-/// Duration of a command of Pinfold in the guest.
-pub(super) fn time_us(guest: &mut Guest, arguments: &[&str]) -> Result<u64, LabError> {
-    let script = format!(
-        "read a b < /proc/uptime; /usr/bin/pinfold {} > /tmp/timed.txt 2>&1; \
-         read c d < /proc/uptime; echo $a $c",
-        arguments.join(" ")
-    );
-    let text = guest.shell(&script)?;
-    // Hundredths of a second.
-    let numbers: Option<Vec<u64>> =
-        text.split_whitespace().map(|number| number.replace('.', "").parse().ok()).collect();
-    match numbers.as_deref() {
-        Some([first, last]) if first < last => Ok((last - first) * 10_000),
-        _ => Err(LabError::wrong("uptime", text.clone())),
-    }
+/// Tasks are created and undo runs after each kill; every second time undo is killed too.
+struct Undone<'a> {
+    before: &'a Snapshot,
+    undo_us: u64,
+    undos: &'a mut usize,
+    moments: &'a mut Moments,
 }
 
-/// True if it was killed; false if it ended successfully before.
-pub(super) fn kill_after(guest: &mut Guest, arguments: &[&str], us: u64) -> Result<bool, LabError> {
-    let script = format!(
-        "/usr/bin/pinfold {} > /tmp/killed.txt 2>&1 & p=$!; usleep {us}; kill -9 $p || true; \
-         code=0; wait $p || code=$?; echo $code",
-        arguments.join(" ")
-    );
-    let text = guest.shell(&script)?;
-    // The shell itself may print "Killed" after it.
-    match text.lines().next() {
-        Some(KILLED) => Ok(true),
-        Some("0") => Ok(false),
-        _ => {
-            let said = guest.shell("cat /tmp/killed.txt")?;
-            Err(LabError::wrong(format!("{} ended with {text}", arguments.join(" ")), said))
+impl Rounds for Undone<'_> {
+    fn prepare(&mut self, _: &mut Guest, _: usize) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn check(&mut self, guest: &mut Guest, attempt: Attempt) -> Result<(), LabError> {
+        stage::fork(guest)?;
+        let mut what = format!("apply killed after {} us", attempt.us);
+        if attempt.number % 2 == 1 {
+            let us = self.moments.below_end_of(self.undo_us);
+            let came = kill_after(guest, &Victim::alone(&UNDO), us)?;
+            self.undo_us = if came { self.undo_us } else { self.undo_us.min(us) };
+            *self.undos += usize::from(came);
+            what.push_str(&format!(", undo after {us} us"));
         }
-    }
-}
-
-/// Times that are the same in each run: a linear congruential generator (Knuth's MMIX).
-#[derive(Debug)]
-pub(super) struct Moments(pub(super) u64);
-
-impl Moments {
-    /// A time up to slightly after the end of a command with this duration.
-    pub(super) fn below_end_of(&mut self, us: u64) -> u64 {
-        self.below(us + us / 10)
-    }
-
-    /// A number below `limit`.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Moments;
-
-    #[test]
-    fn moments_are_spread_over_the_whole_run() {
-        let mut moments = Moments(1);
-        let mut tenths = [0; 11];
-        for _ in 0..200 {
-            let moment = usize::try_from(moments.below_end_of(1_000)).unwrap();
-            tenths[moment / 100] += 1;
-        }
-        assert!(tenths.iter().all(|count| (4..=36).contains(count)), "{tenths:?}");
+        undone(guest, self.before, &what)
     }
 }

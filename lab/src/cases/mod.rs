@@ -4,7 +4,9 @@
 //! found it. After a failure the state of the host is not reliable, and the remaining cases are not
 //! tried.
 
+mod attached;
 mod benchmarks;
+mod disks;
 mod etcd;
 mod exits;
 mod frequency;
@@ -24,6 +26,7 @@ mod page_tables;
 mod partition;
 mod power;
 mod quiet;
+mod random_kills;
 mod several;
 mod shapes;
 mod shares;
@@ -41,6 +44,7 @@ use pinfold_host::files;
 use pinfold_model::{CpuSet, Isa, Method};
 pub use pinfold_vm::guest::Flavour;
 use pinfold_vm::guest::{GuestKernel, fetch_kernel, flavour_of};
+use random_kills::Kills;
 pub use shapes::PlacedMachine;
 
 use crate::error::LabError;
@@ -177,13 +181,19 @@ pub enum Case {
     Frequency,
     /// Virtual nodes slowed by a method; `gov` includes `freq`.
     Vnodes(Method),
+    /// A container and units become part of vnodes, and the commands are killed at random times.
+    Attached,
+    /// Their limits are changed meanwhile.
+    Changed,
+    /// The limit of a vnode's disk.
+    Disk,
     /// etcd on hosts of mininet that are vnodes.
     Etcd,
 }
 
 impl Case {
     /// All cases, in the order of the table.
-    pub const ALL: [Case; 43] = [
+    pub const ALL: [Case; 46] = [
         Case::Host(Cgroups::V1),
         Case::Host(Cgroups::V2Plain),
         Case::Host(Cgroups::V2Used),
@@ -226,6 +236,9 @@ impl Case {
         Case::Vnodes(Method::Fracas),
         Case::Vnodes(Method::Stall),
         Case::Vnodes(Method::Gov),
+        Case::Attached,
+        Case::Changed,
+        Case::Disk,
         Case::Etcd,
     ];
 
@@ -267,6 +280,9 @@ impl Case {
             Case::Frequency => "cpufreq".to_owned(),
             Case::Vnodes(Method::Gov) => "vnodes: gov, freq".to_owned(),
             Case::Vnodes(method) => format!("vnodes: {method}"),
+            Case::Attached => "vnodes: attach and down, killed".to_owned(),
+            Case::Changed => "vnodes: attached, and limits changed".to_owned(),
+            Case::Disk => "vnodes: disk limit".to_owned(),
             Case::Etcd => "vnodes: etcd on hosts of mininet".to_owned(),
         }
     }
@@ -291,6 +307,7 @@ impl Case {
                 | Case::Package
                 | Case::Domains
                 | Case::Numad
+                | Case::Attached
                 | Case::Etcd,
                 _,
             ) => *flavour == LONGEST,
@@ -350,7 +367,12 @@ impl Case {
     pub fn extent_with(self, flavour: &Flavour, usual: Extent) -> Extent {
         let is_long = matches!(
             self,
-            Case::Longest | Case::Quiet | Case::PowerCuts | Case::Interleaved | Case::Domains
+            Case::Longest
+                | Case::Quiet
+                | Case::PowerCuts
+                | Case::Interleaved
+                | Case::Domains
+                | Case::Attached
         );
         if is_long && *flavour == LONGEST { Extent::Full } else { usual }
     }
@@ -390,13 +412,9 @@ impl Case {
             Case::Timerlat => lab.with(self.name(), GuestFiles::with_rtla, Lab::timerlat),
             Case::FarMemory => lab.run_case(&ROOMY_NUMA, self.name(), study::far_memory),
             Case::Isolated => lab.run_case(&ISOLATED, self.name(), study::check_isolation),
-            Case::Overhead => lab.with(self.name(), GuestFiles::with_guests, |lab, name| {
-                lab.run_case(&ROOMY_SVM, name, study::overhead)
-            }),
+            Case::Overhead => lab.with(self.name(), GuestFiles::with_guests, Lab::overhead),
             Case::Interrupts => lab.run_case(&DISK_NUMA, self.name(), irqs::move_interrupts),
-            Case::NeighbourGuest => lab.with(self.name(), GuestFiles::with_guests, |lab, name| {
-                lab.run_case(&NUMA_SVM, name, study_guests::check_places)
-            }),
+            Case::NeighbourGuest => lab.with(self.name(), GuestFiles::with_guests, Lab::neighbour),
             Case::Systemd => lab.with(self.name(), GuestFiles::with_systemd, |lab, name| {
                 lab.run_case(&SMALL, name, systemd::keeps)
             }),
@@ -416,6 +434,9 @@ impl Case {
             Case::Vnodes(method) => {
                 lab.run_case(&EIGHT, self.name(), |guest| vnodes::platform(guest, method))
             }
+            Case::Attached => lab.with(self.name(), GuestFiles::with_systemd, Lab::attached),
+            Case::Changed => lab.with(self.name(), GuestFiles::with_systemd, Lab::changed),
+            Case::Disk => lab.disk(self.name()),
             Case::Etcd => lab.with(self.name(), GuestFiles::with_network, Lab::etcd),
         }
     }
@@ -592,9 +613,37 @@ impl Lab {
     }
 
     fn quiet(&self, name: String) -> Vec<(String, String, Verdict)> {
-        let progress = RefCell::new(quiet::Progress::new());
-        self.in_boots(&DISK_NUMA, name, &|| progress.borrow().count_attempts(), &|guest| {
-            quiet::kill_quiet(guest, self.extent, &mut progress.borrow_mut())
+        let kills = RefCell::new(Kills::new());
+        self.in_boots(&DISK_NUMA, name, &|| kills.borrow().count_attempts(), &|guest| {
+            quiet::kill_quiet(guest, self.extent, &mut kills.borrow_mut())
+        })
+    }
+
+    fn overhead(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&ROOMY_SVM, name, study::overhead)
+    }
+
+    fn neighbour(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&NUMA_SVM, name, study_guests::check_places)
+    }
+
+    fn changed(&self, name: String) -> Vec<(String, String, Verdict)> {
+        self.run_case(&FOUR, name, attached::survive_changes)
+    }
+
+    fn disk(&self, name: String) -> Vec<(String, String, Verdict)> {
+        let image = format!("{}/limited.img", self.folder);
+        self.with(
+            name,
+            |cargo: &GuestFiles| cargo.with_disk(&image),
+            |lab, name| lab.run_case(&FOUR, name, disks::limited),
+        )
+    }
+
+    fn attached(&self, name: String) -> Vec<(String, String, Verdict)> {
+        let progress = RefCell::new(attached::Progress::new());
+        self.in_boots(&FOUR, name, &|| progress.borrow().count_attempts(), &|guest| {
+            attached::kill_attachments(guest, self.extent, &mut progress.borrow_mut())
         })
     }
 

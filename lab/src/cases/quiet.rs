@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pinfold_model::CpuSet;
 
 use super::hotplug::differences;
-use super::longest::{Moments, kill_after, time_us};
+use super::random_kills::{Attempt, Kills, Rounds, Victim};
 use super::shapes::{self, MONITOR, ROOT};
 use super::{Extent, study};
 use crate::error::{LabError, expect_none};
@@ -40,8 +40,6 @@ const UNDO: [&str; 2] = ["undo", "--all"];
 /// Number of kills.
 const MANY: usize = 100;
 const FEW: usize = 6;
-/// Attempts for each of them: a command that ends early is not killed.
-const TRIES: usize = 3;
 /// The numbers of the interrupts whose list the kernel refuses to write, even unchanged.
 const MANAGED: &str = "cd /proc/irq; for n in *; do [ -e $n/smp_affinity_list ] || continue; \
     echo $(cat $n/smp_affinity_list) 2> /dev/null > $n/smp_affinity_list || echo $n; done";
@@ -63,34 +61,10 @@ const JOBS: [&str; 9] = [
     "two: /bin/busybox sh /tmp/masks.sh",
 ];
 
-/// The kills so far, each with its undo and a check.
-#[derive(Debug)]
-pub(super) struct Progress {
-    attempts: usize,
-    /// Those that hit quiet and apply.
-    kills: [usize; 2],
-    moments: Moments,
-}
-
-impl Progress {
-    pub(super) fn new() -> Self {
-        Self { attempts: 0, kills: [0, 0], moments: Moments(1) }
-    }
-
-    /// Number of attempts so far, to detect progress.
-    pub(super) fn count_attempts(&self) -> usize {
-        self.attempts
-    }
-
-    fn count_kills(&self) -> usize {
-        self.kills.iter().sum()
-    }
-}
-
 pub(super) fn kill_quiet(
     guest: &mut Guest,
     extent: Extent,
-    progress: &mut Progress,
+    kills: &mut Kills,
 ) -> Result<String, LabError> {
     prepare(guest)?;
     let before = look(guest)?;
@@ -100,7 +74,7 @@ pub(super) fn kill_quiet(
     let after = look(guest)?;
     expect_none("undo left a trace", differences(&after, &before, &shapes::near(&after)))?;
     let masks = own_threads_leave(guest)?;
-    let random = at_random(guest, &after, extent, progress)?;
+    let random = at_random(guest, &after, extent, kills)?;
     Ok(format!(
         "{moved}; {masks}; {random}; each time group, mask and policy of {} tasks and {} tunables as \
          before",
@@ -201,41 +175,42 @@ fn at_random(
     guest: &mut Guest,
     before: &Snapshot,
     extent: Extent,
-    progress: &mut Progress,
+    kills: &mut Kills,
 ) -> Result<String, LabError> {
     let wanted = match extent {
         Extent::Full => MANY,
         Extent::Fixed | Extent::Sample => FEW,
     };
-    let commands: [&[&str]; 2] = [&QUIET, &APPLY];
-    let mut times = [time_us(guest, &QUIET)?, time_us(guest, &APPLY)?];
-    guest.pinfold(&UNDO)?;
-    while progress.count_kills() < wanted {
-        if progress.attempts > wanted * TRIES {
-            let found = format!("{} of {} came", progress.count_kills(), progress.attempts);
-            return Err(LabError::wrong("random kills", found));
-        }
-        let at = progress.attempts % 2;
-        let moment = progress.moments.below_end_of(times[at]);
-        let came = kill_after(guest, commands[at], moment)?;
-        // A command that ended before was slower when it was timed, on a host with other work.
-        times[at] = if came { times[at] } else { times[at].min(moment) };
-        stage::fork(guest)?;
-        // Of quiet, every second kill is reverted by the next command.
-        revert(guest, progress.attempts.is_multiple_of(4))?;
-        same(guest, before, &format!("{} killed after {moment} us", commands[at][0]))?;
-        stage::reap(guest)?;
-        progress.attempts += 1;
-        progress.kills[at] += usize::from(came);
-    }
+    let victims: [Victim<'_>; 2] = [Victim::alone(&QUIET), Victim::alone(&APPLY)];
+    let ms = kills.continue_to(wanted, guest, &victims, &mut Reverted { before })?;
     Ok(format!(
         "quiet killed at {} random moments of its {} ms, apply at {} of its {} ms, reverted by undo \
          --left or the next command",
-        progress.kills[0],
-        times[0] / 1_000,
-        progress.kills[1],
-        times[1] / 1_000
+        kills.of(0),
+        ms[0],
+        kills.of(1),
+        ms[1]
     ))
+}
+
+/// Tasks are created after each kill, and all is reverted.
+struct Reverted<'a> {
+    before: &'a Snapshot,
+}
+
+impl Rounds for Reverted<'_> {
+    fn prepare(&mut self, _: &mut Guest, _: usize) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn check(&mut self, guest: &mut Guest, attempt: Attempt) -> Result<(), LabError> {
+        stage::fork(guest)?;
+        // Of quiet, every second kill is reverted by the next command.
+        revert(guest, attempt.victim == 0 && attempt.number.is_multiple_of(4))?;
+        let command = [QUIET[0], APPLY[0]][attempt.victim];
+        same(guest, self.before, &format!("{command} killed after {} us", attempt.us))?;
+        stage::reap(guest)
+    }
 }
 
 /// Reverts what a killed command left. An apply that was complete is no leftover.
