@@ -59,7 +59,7 @@ const CULPRITS: [Culprit; 15] = [
         kind: "fair",
         what: "fair task",
         controller: None,
-        is_it: |cause, block| matches!(cause, Cause::Thread { tid, policy, .. } if *tid == block.culprit && policy == "other"),
+        is_it: |cause, block| matches!(cause, Cause::Thread { tid, policy, .. } if *tid == block.culprit && policy == "other, nice -20"),
     },
     Culprit {
         kind: "cgroup",

@@ -5,9 +5,9 @@
 //! the same round. Both profiles are taken in these two places. While a program runs outside, the
 //! vnode is at full speed, because a method with burners slows the whole CPU.
 
+use pinfold_host::LiveHost;
 use pinfold_host::files::StateDir;
 use pinfold_host::process::{self, Spawn};
-use pinfold_host::{Clock as _, LiveHost, SystemClock};
 use pinfold_model::CpuSet;
 use pinfold_probe::cpu_speed::SpeedBenchmark as _;
 use pinfold_probe::pinload::Pinload;
@@ -22,7 +22,7 @@ use crate::arguments::{Arguments, Failure};
 use crate::emulate::platform::{Platform, Tools};
 use crate::origin;
 use crate::page::{Figures, Table};
-use crate::pairs::{self, Contender, Times, milliseconds, since};
+use crate::pairs::{self, Contender, Times, milliseconds};
 use crate::programs::{PROGRAMS, Program, write_inputs};
 use crate::scratch::Scratch;
 
@@ -70,11 +70,9 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         .flat_map(|program| [(Place::Here, *program), (Place::There, *program)])
         .collect();
     let both = &machines;
-    let contenders = commands.into_iter().map(|(place, program)| {
-        let script = format!("{{ {}; }} > /dev/null", program.script);
-        let command = ["sh", "-c", &script].map(str::to_owned);
-        Contender::new(program.name, move || both.time(place, &command))
-    });
+    let contenders = commands
+        .into_iter()
+        .map(|(place, program)| Contender::new(program.name, move || both.time(place, program)));
     let mut contenders: Vec<Contender<'_>> = contenders.collect();
     let rounds = arguments.rounds.unwrap_or(ROUNDS);
     let times = pairs::rounds(&mut contenders, rounds, arguments.seed)?;
@@ -129,24 +127,22 @@ impl<'b> Machines<'b> {
         Ok(spawn.current_dir(self.folder))
     }
 
-    /// Runs a command, and returns its output and its time (ns).
-    fn measure(&self, place: Place, command: &[String]) -> Result<(String, f64), Failure> {
-        let spawn = self.command(place, command)?;
-        let begin_ns = SystemClock.now_ns();
-        let output = spawn.capture(TIMEOUT_NS)?;
-        let time = since(begin_ns);
+    /// Runs a command, and returns what it printed.
+    fn print(&self, place: Place, command: &[String]) -> Result<String, Failure> {
+        let output = self.command(place, command)?.capture(TIMEOUT_NS)?;
         if output.status.success() {
-            return Ok((output.stdout_text(), time));
+            return Ok(output.stdout_text());
         }
         Err(format!("{}: {}", command.join(" "), output.stderr_text().trim()).into())
     }
 
-    fn time(&self, place: Place, command: &[String]) -> Result<f64, Failure> {
-        Ok(self.measure(place, command)?.1)
+    /// The time of a program (ns), without that of its start.
+    fn time(&self, place: Place, program: &Program) -> Result<f64, Failure> {
+        Ok(program.seconds(&self.print(place, &program.timed(self.folder))?)? * 1e9)
     }
 
     fn profile(&self, place: Place, command: &[String]) -> Result<Profile, Failure> {
-        Ok(profile::parse(&self.measure(place, command)?.0)?)
+        Ok(profile::parse(&self.print(place, command)?)?)
     }
 
     fn predict(&self, tools: Tools<'_>, is_quick: bool) -> Result<Prediction, Failure> {

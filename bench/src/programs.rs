@@ -81,7 +81,11 @@ pub static PROGRAMS: [Program; 15] = [
     program("bzip2", "bzip2", "bzip2 -c text"),
     program("zstd -9", "zstd", "zstd -q -9 --single-thread -c text"),
     program("sort in a pipe", "sort", "cat text | tr a-m n-z | sort --parallel=1 | uniq -c"),
-    program("awk", "awk", "awk '{n[$1] += length($0)} END {for (k in n) print k, n[k]}' text"),
+    program(
+        "awk",
+        "awk",
+        "awk '{n[$1] += length($0)} END {for (k in n) print k, n[k]}' text text text text text text text text",
+    ),
     program("make -j3, 40 C files", "make", "make -s -B -j3"),
     program("short processes", "sh", "i=0; while [ $i -lt 150 ]; do /bin/true; i=$((i + 1)); done"),
     program(
@@ -131,6 +135,32 @@ const fn program(name: &'static str, needs: &'static str, script: &'static str) 
     Program { name, needs, script, is_own_time: false }
 }
 
+impl Program {
+    /// A command that runs the program in a folder and prints its time, without that of its own
+    /// start.
+    pub fn timed(&self, folder: &str) -> [String; 4] {
+        let script = format!(
+            "cd \"$0\" && begin=$(date +%s%N) && {{ {}; }} >output && end=$(date +%s%N) && echo time $((end - begin)) $(tail -c 40 output | tr -d '\\0' | tail -n 1)",
+            self.script
+        );
+        ["sh".to_owned(), "-c".to_owned(), script, folder.to_owned()]
+    }
+
+    /// The time of the program (s), of what its command printed.
+    pub fn seconds(&self, text: &str) -> Result<f64, Failure> {
+        let line = text.lines().find_map(|line| line.strip_prefix("time "));
+        let line = line.ok_or_else(|| format!("{}: no time in {text:?}", self.name))?;
+        let (elapsed_ns, printed) = line.split_once(' ').unwrap_or((line, ""));
+        if self.is_own_time {
+            let seconds = printed.parse().map_err(|error| {
+                format!("{}: it printed {printed:?}, not its time: {error}", self.name)
+            })?;
+            return Ok(seconds);
+        }
+        Ok(elapsed_ns.parse::<f64>()? / 1e9)
+    }
+}
+
 /// One vnode on one core.
 struct Node<'s> {
     pinfold: &'s str,
@@ -173,7 +203,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     programs.sort_unstable_by_key(|one| one.name);
     let mut notes = vec![
         format!("Speed in percent of the same program in the same vnode at full speed, in the same round: median [95 %] of {rounds} rounds. Small is an error of at most {SMALL} points."),
-        "The time of a program is that of its shell in the vnode; that of the requests is without their sleep, as they measure it. cpulimit runs with `--include-children`.".to_owned(),
+        "The time of a program is that of its shell in the vnode; that of the requests is without their sleep, as they measure it. cpulimit runs with `--monitor-forks`.".to_owned(),
     ];
     if !missing.is_empty() {
         let names: Vec<&str> = missing.iter().map(|one| one.name).collect();
@@ -291,25 +321,15 @@ impl Node<'_> {
             }
             Rival::Cpulimit if percent == FULL => {}
             Rival::Cpulimit => {
-                words.extend(["cpulimit", "--include-children", "--limit", &limit, "--"]);
+                let options =
+                    ["--foreground", "--monitor-forks", "--quiet", "--limit", &limit, "--"];
+                words.push("cpulimit");
+                words.extend(options);
             }
         }
-        let script = format!(
-            "cd \"$0\" && begin=$(date +%s%N) && {{ {}; }} >output && end=$(date +%s%N) && echo time $((end - begin)) $(tail -c 40 output | tr -d '\\0' | tail -n 1)",
-            program.script
-        );
-        words.extend(["sh", "-c", &script, self.folder]);
-        let text = self.done(&words)?;
-        let line = text.lines().find_map(|line| line.strip_prefix("time "));
-        let line = line.ok_or_else(|| format!("{}: no time in {text:?}", program.name))?;
-        let (elapsed_ns, printed) = line.split_once(' ').unwrap_or((line, ""));
-        if program.is_own_time {
-            let seconds = printed.parse().map_err(|error| {
-                format!("{}: it printed {printed:?}, not its time: {error}", program.name)
-            })?;
-            return Ok(seconds);
-        }
-        Ok(elapsed_ns.parse::<f64>()? / 1e9)
+        let command = program.timed(self.folder);
+        words.extend(command.iter().map(String::as_str));
+        program.seconds(&self.done(&words)?)
     }
 
     /// What a command of `pinfold` prints.

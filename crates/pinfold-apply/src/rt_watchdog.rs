@@ -89,6 +89,10 @@ fn priority(policy: Policy) -> Option<u8> {
     match policy {
         Policy::Fifo { priority } | Policy::RoundRobin { priority } => Some(priority),
         Policy::Deadline { .. } => Some(0),
-        Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown { .. } => None,
+        Policy::Other { .. }
+        | Policy::Batch { .. }
+        | Policy::Idle
+        | Policy::Slice { .. }
+        | Policy::Unknown { .. } => None,
     }
 }

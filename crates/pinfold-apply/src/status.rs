@@ -225,7 +225,11 @@ fn role_status(
     let alive = tasks::is_alive(host, task)?;
     let found = if alive { tasks::ignore_gone(host.affinity(task.tid))? } else { None };
     let found_policy = if alive { tasks::ignore_gone(host.policy(task.tid))? } else { None };
-    let policy_ok = thread.policy.is_none_or(|policy| found_policy == Some(policy));
+    let policy_ok = match (thread.policy, found_policy) {
+        (Some(policy), Some(found)) => policy.for_thread(found) == found,
+        (Some(_), None) => false,
+        (None, _) => true,
+    };
     let pus = plan.moved_to(task).unwrap_or(&thread.pus);
     let planned = (!is_stray(plan, role)).then(|| pus.clone());
     let mask_ok = match (&planned, &found) {

@@ -169,6 +169,7 @@ pub(super) fn scheduler_line(policy: Policy, place: &PinElement) -> Result<Optio
         Policy::Other { .. }
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
+        | Policy::Slice { .. }
         | Policy::Unknown { .. } => {
             return Err(format!("libvirt cannot express the policy {policy} of the plan"));
         }

@@ -272,6 +272,7 @@ fn policy_line(thread: &ThreadPlan) -> String {
         Policy::Other { .. }
         | Policy::Batch { .. }
         | Policy::Deadline { .. }
+        | Policy::Slice { .. }
         | Policy::Unknown { .. } => {
             return needs_pinfold(&format!("{} needs the policy {policy}", thread.role));
         }

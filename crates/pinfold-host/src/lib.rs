@@ -63,8 +63,8 @@ pub use live::LiveHost;
 pub use micro_vm::{MicroGuest, VcpuRun, Work};
 pub use open_kernel_file::OpenKernelFile;
 pub use proc::{
-    ProcError, cpu_groups, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps, proc_cgroup,
-    proc_stat, proc_status, schedstat, uptime,
+    ProcError, cpu_groups, maps, memory_numa_stat, mountinfo, node_meminfo, numa_maps, osrelease,
+    proc_cgroup, proc_stat, proc_status, schedstat, uptime,
 };
 pub use recording::{Access, Operation, RecordingHost};
 pub use sched_trace::{

@@ -9,6 +9,7 @@ pub mod memory_numa_stat;
 pub mod mountinfo;
 pub mod node_meminfo;
 pub mod numa_maps;
+pub mod osrelease;
 pub mod proc_cgroup;
 pub mod proc_stat;
 pub mod proc_status;

@@ -28,7 +28,10 @@ mod waits;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::OnceLock;
+use std::thread;
 
+use pinfold_model::policy::DEFAULT_SLICES_NS;
 use pinfold_model::{CpuSet, MAX_PUS, MAX_WORDS, NodeId, Policy, Tid};
 
 pub(crate) use bpf_maps::{
@@ -91,6 +94,12 @@ impl SchedAttr {
             Policy::Deadline { runtime_ns, deadline_ns, period_ns } => {
                 Self { policy: DEADLINE, runtime_ns, deadline_ns, period_ns, nice: 0, ..base }
             }
+            Policy::Slice { nice, slice_ns } => Self {
+                policy: OTHER,
+                nice: nice.map_or(self.nice, Into::into),
+                runtime_ns: slice_ns,
+                ..base
+            },
             Policy::Unknown { number } => Self { policy: number, ..base },
         }
     }
@@ -100,11 +109,21 @@ impl SchedAttr {
         Self { flags: self.flags | RESET_ON_FORK, ..self }
     }
 
+    /// False for a slice of 0, which kernels before Linux 6.12 return, and for one by default.
+    fn has_own_slice(self) -> bool {
+        self.runtime_ns != 0
+            && !DEFAULT_SLICES_NS.contains(&self.runtime_ns)
+            && self.runtime_ns != default_slice_ns()
+    }
+
     /// The policy of these attributes.
     pub(crate) fn policy(self) -> Policy {
         let nice = i8::try_from(self.nice.clamp(-20, 19)).unwrap_or(0);
         let priority = u8::try_from(self.priority).unwrap_or(u8::MAX);
         match self.policy {
+            OTHER if self.has_own_slice() => {
+                Policy::Slice { nice: Some(nice), slice_ns: self.runtime_ns }
+            }
             OTHER => Policy::Other { nice },
             BATCH => Policy::Batch { nice },
             IDLE => Policy::Idle,
@@ -118,6 +137,18 @@ impl SchedAttr {
             number => Policy::Unknown { number },
         }
     }
+}
+
+/// The slice of a new thread that asks for none: administrators can change it in debugfs.
+fn default_slice_ns() -> u64 {
+    static DEFAULT: OnceLock<u64> = OnceLock::new();
+    *DEFAULT.get_or_init(|| thread::spawn(reset_slice).join().map_or(0, Result::unwrap_or_default))
+}
+
+fn reset_slice() -> io::Result<u64> {
+    let current = sched_getattr(Tid(0))?;
+    sched_setattr(Tid(0), &current.with_policy(Policy::Other { nice: 0 }))?;
+    Ok(sched_getattr(Tid(0))?.runtime_ns)
 }
 
 const OTHER: u32 = 0;

@@ -140,7 +140,9 @@ fn above_interrupts(
 fn priority(pin: &Pin) -> u8 {
     match pin.policy {
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => priority,
-        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle) => 0,
+        Some(Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Slice { .. }) => {
+            0
+        }
         Some(Policy::Deadline { .. } | Policy::Unknown { .. }) | None => 0,
     }
 }

@@ -21,7 +21,7 @@ mod measure;
 mod natural;
 mod parameters;
 mod plan;
-mod policy;
+pub mod policy;
 pub mod profile;
 mod request;
 mod request_field;

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::{
-    CpuSet, Finding, IsolationScope, NodeId, Policy, PolicyRequest, Role, Speed, TaskId, Tuning,
+    CpuSet, Finding, IsolationScope, NodeId, Policy, PolicyRequest, ROLES, Role, Speed, TaskId,
+    Tuning,
 };
 
 /// Where the threads of one role run, and why.
@@ -302,11 +303,12 @@ impl Plan {
         let mut all: Vec<_> = vnodes.flat_map(|vnode| &mut vnode.threads).collect();
         let known: Vec<String> = all.iter().map(|thread| thread.role.to_string()).collect();
         all.retain(|thread| thread.role.is_called(&policy.role));
-        if all.is_empty() {
+        let gives_way = matches!(policy.policy, Policy::Slice { nice: None, .. });
+        if all.is_empty() && !(gives_way && ROLES.iter().any(|kind| kind.name == policy.role)) {
             let (role, known) = (&policy.role, known.join(", "));
             return Err(format!("there is no thread {role:?}; the threads are {known}"));
         }
-        for thread in all {
+        for thread in all.into_iter().filter(|thread| !gives_way || thread.policy.is_none()) {
             thread.policy = Some(policy.policy);
         }
         Ok(())

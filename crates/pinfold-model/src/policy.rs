@@ -1,6 +1,7 @@
 //! How CPUs are used: scheduling policies of threads, and which tasks are excluded.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Which tasks are excluded from the CPUs that a plan reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +62,14 @@ pub enum Policy {
         /// Period.
         period_ns: u64,
     },
+    /// `SCHED_OTHER` with a slice of its own, since Linux 6.12.
+    Slice {
+        /// Nice value. `None` in a plan: threads under `SCHED_OTHER` keep theirs, and threads under
+        /// another policy stay as they are.
+        nice: Option<i8>,
+        /// How long it runs before others get their turn, in nanoseconds.
+        slice_ns: u64,
+    },
     /// A policy without a name here.
     Unknown {
         /// The kernel's number.
@@ -79,10 +88,33 @@ impl Policy {
             | Policy::Batch { .. }
             | Policy::Idle
             | Policy::Deadline { .. }
+            | Policy::Slice { .. }
             | Policy::Unknown { .. } => false,
         }
     }
+
+    /// The policy that this one gives to a thread which has `now`.
+    #[must_use]
+    pub fn for_thread(self, now: Policy) -> Policy {
+        match (self, now) {
+            (
+                Policy::Slice { nice: None, slice_ns },
+                Policy::Other { nice } | Policy::Slice { nice: Some(nice), .. },
+            ) => Policy::Slice { nice: Some(nice), slice_ns },
+            (Policy::Slice { nice: None, .. }, other) => other,
+            (policy, _) => policy,
+        }
+    }
 }
+
+/// The slices that a thread can have, in nanoseconds (`kernel/sched/syscalls.c`).
+pub const SLICES_NS: RangeInclusive<u64> = 100_000..=100_000_000;
+
+/// The slices of threads that have none of their own, in nanoseconds: 0.7 or 0.75 ms, by the
+/// kernel's version, times 1 to 4, by the number of CPUs. The kernel does not tell whether a thread
+/// that has one of them asked for it.
+pub const DEFAULT_SLICES_NS: [u64; 8] =
+    [700_000, 750_000, 1_400_000, 1_500_000, 2_100_000, 2_250_000, 2_800_000, 3_000_000];
 
 impl Default for Policy {
     fn default() -> Self {
@@ -101,6 +133,12 @@ impl fmt::Display for Policy {
             Policy::RoundRobin { priority } => write!(f, "rr {priority}"),
             Policy::Deadline { runtime_ns, period_ns, .. } => {
                 write!(f, "deadline {runtime_ns}/{period_ns} ns")
+            }
+            Policy::Slice { nice, slice_ns } => {
+                if let Some(nice) = nice {
+                    write!(f, "{}, ", Policy::Other { nice: *nice })?;
+                }
+                write!(f, "slice {} us", slice_ns / 1000)
             }
             Policy::Unknown { number } => write!(f, "policy {number}"),
         }

@@ -16,6 +16,8 @@ pub struct ProfileRow {
     pub words: &'static str,
     /// Why the profile sets it.
     pub reason: &'static str,
+    /// The first version of the kernel that has it, if its file does not show that.
+    pub since: Option<(u32, u32)>,
 }
 
 impl ProfileRow {
@@ -45,11 +47,16 @@ const LATENCY: Profile = Profile {
         row("halt-poll-ns=400000", "short halts of a vCPU end without a wake-up"),
         row("wake-up-us=20", "no deep idle state"),
         row("governor=performance", "the frequency does not follow the load"),
+        ProfileRow {
+            words: "policy:vcpu=slice:500",
+            reason: "a vCPU that wakes up runs before tasks with longer slices",
+            since: Some((6, 12)),
+        },
     ],
 };
 
 const fn row(words: &'static str, reason: &'static str) -> ProfileRow {
-    ProfileRow { words, reason }
+    ProfileRow { words, reason, since: None }
 }
 
 /// The profile with this name.

@@ -212,6 +212,7 @@ pub(crate) mod planned_policy {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
     use crate::Policy;
+    use crate::policy::SLICES_NS;
 
     #[derive(Serialize, Deserialize)]
     #[serde(remote = "Policy", rename_all = "kebab-case", deny_unknown_fields)]
@@ -222,6 +223,7 @@ pub(crate) mod planned_policy {
         Fifo { priority: u8 },
         RoundRobin { priority: u8 },
         Deadline { runtime_ns: u64, deadline_ns: u64, period_ns: u64 },
+        Slice { nice: Option<i8>, slice_ns: u64 },
         Unknown { number: u32 },
     }
 
@@ -240,7 +242,13 @@ pub(crate) mod planned_policy {
     /// Why `sched(7)` does not allow a policy.
     fn find_fault(policy: Policy) -> Option<String> {
         match policy {
-            Policy::Other { nice } | Policy::Batch { nice } => (!(-20..=19).contains(&nice))
+            Policy::Slice { slice_ns, .. } if !SLICES_NS.contains(&slice_ns) => {
+                let (least, most) = (SLICES_NS.start(), SLICES_NS.end());
+                Some(format!("the slice {slice_ns} ns is not in {least} to {most} ns"))
+            }
+            Policy::Other { nice }
+            | Policy::Batch { nice }
+            | Policy::Slice { nice: Some(nice), .. } => (!(-20..=19).contains(&nice))
                 .then(|| format!("the nice value {nice} is not in -20 to 19")),
             Policy::Fifo { priority } | Policy::RoundRobin { priority } => (!(1..=99)
                 .contains(&priority))
@@ -251,7 +259,7 @@ pub(crate) mod planned_policy {
                 (!is_allowed)
                     .then(|| "it must hold 0 < runtime_ns <= deadline_ns <= period_ns".to_owned())
             }
-            Policy::Idle | Policy::Unknown { .. } => None,
+            Policy::Slice { nice: None, .. } | Policy::Idle | Policy::Unknown { .. } => None,
         }
     }
 }

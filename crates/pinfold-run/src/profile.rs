@@ -1,7 +1,7 @@
 //! The tunables of a profile that a host has, as `--tunable` takes them.
 
-use pinfold_host::Host;
-use pinfold_model::profile::{self, PROFILES, Profile};
+use pinfold_host::{Host, osrelease, paths};
+use pinfold_model::profile::{self, PROFILES, Profile, ProfileRow};
 use pinfold_model::tunables::Tunable;
 use pinfold_model::{CpuSet, Finding, PuId, closest};
 
@@ -16,6 +16,8 @@ pub struct Scope<'a> {
     pub online: &'a CpuSet,
     /// Whether the plan leaves only some CPUs to the host's tasks.
     pub isolates: bool,
+    /// Whether it may place vCPUs.
+    pub has_vcpus: bool,
 }
 
 /// The profile with this name.
@@ -46,8 +48,12 @@ pub fn merge_tunables(
     let mut all: Vec<String> = Vec::new();
     let (mut reasons, mut lacking) = (Vec::new(), Vec::new());
     for row in profile.rows.iter().filter(|row| !is_given(row.key(), given)) {
-        let Some(tunable) = Tunable::by_key(row.key()) else { continue };
-        if has(tunable, scope) {
+        let name = row.key().split(':').next().unwrap_or_default();
+        let Some(tunable) = Tunable::by_key(name) else { continue };
+        if !scope.has_vcpus && !tunable.of.is_empty() {
+            continue;
+        }
+        if has(tunable, scope) && is_new_enough(row, scope.host) {
             all.push(row.words.to_owned());
             reasons.push(format!("{} ({})", row.words, row.reason));
         } else if scope.isolates || !tunable.values.is_of_host() {
@@ -82,6 +88,12 @@ fn has(tunable: &Tunable, scope: Scope<'_>) -> bool {
     host.exists(&kernel.path(last))
 }
 
+fn is_new_enough(row: &ProfileRow, host: Option<&dyn Host>) -> bool {
+    let (Some(since), Some(host)) = (row.since, host) else { return true };
+    let release = host.read_text(&paths::kernel_release()).unwrap_or_default();
+    osrelease::version(&release) >= Some(since)
+}
+
 #[cfg(test)]
 mod tests {
     use pinfold_host::SnapshotHost;
@@ -94,12 +106,13 @@ mod tests {
         let online = CpuSet::first_n(4);
         for profile in PROFILES.iter().filter(|profile| !profile.rows.is_empty()) {
             for row in profile.rows {
-                let tunable = Tunable::by_key(row.key()).expect(row.words);
+                let name = row.key().split(':').next().expect(row.words);
+                let tunable = Tunable::by_key(name).expect(row.words);
                 let (_, value) = row.words.split_once('=').expect(row.words);
                 assert!(tunable.values.parse(tunable.key, value, &online).is_ok(), "{}", row.words);
             }
             let given = ["timer-migration=on".to_owned()];
-            let scope = Scope { host: None, online: &online, isolates: true };
+            let scope = Scope { host: None, online: &online, isolates: true, has_vcpus: true };
             let (all, _) = merge_tunables(profile, &given, scope);
             assert!(!all.contains(&"timer-migration=off".to_owned()), "{all:?}");
             assert_eq!(all.len(), profile.rows.len());
@@ -107,6 +120,10 @@ mod tests {
             let (all, note) = merge_tunables(profile, &[], Scope { host: Some(&nothing), ..scope });
             let note = note.expect("a note").text;
             assert!(all.is_empty() && note.contains("this host lacks new-irqs"), "{note}");
+            assert!(note.ends_with("governor, policy:vcpu"), "{note}");
+            let scope = Scope { has_vcpus: false, ..scope };
+            let (all, _) = merge_tunables(profile, &[], scope);
+            assert_eq!(all.len(), profile.rows.len() - 1);
         }
         let failure = find_profile("latensy").expect_err("there is none");
         assert!(failure.hint.is_some_and(|hint| hint.contains("did you mean latency?")));

@@ -50,6 +50,8 @@ fn any_policy() -> impl Strategy<Value = Option<Policy>> {
         (-20_i8..20).prop_map(|nice| Some(Policy::Other { nice })),
         (-20_i8..20).prop_map(|nice| Some(Policy::Batch { nice })),
         Just(Some(Policy::Idle)),
+        (proptest::option::of(-20_i8..20), 100_000_u64..=100_000_000)
+            .prop_map(|(nice, slice_ns)| Some(Policy::Slice { nice, slice_ns })),
         (1_u8..100).prop_map(|priority| Some(Policy::Fifo { priority })),
         (1_u8..100).prop_map(|priority| Some(Policy::RoundRobin { priority })),
         (1_u64..9, 0_u64..9, 0_u64..9).prop_map(|(runtime_ns, deadline, period)| {

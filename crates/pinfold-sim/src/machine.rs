@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::process::Signaled;
 use pinfold_host::{Host as _, SnapshotHost, paths};
+use pinfold_model::policy::SLICES_NS;
 use pinfold_model::{CpuSet, NodeId, Policy, PuId, Setting, TaskId, Tid};
 use rustix::io::Errno;
 
@@ -188,6 +189,10 @@ impl Machine {
             Policy::Other { nice } => Policy::Other { nice: nice.clamp(-20, 19) },
             Policy::Batch { nice } => Policy::Batch { nice: nice.clamp(-20, 19) },
             Policy::Idle => Policy::Idle,
+            Policy::Slice { nice, slice_ns } => Policy::Slice {
+                nice: Some(nice.unwrap_or(0).clamp(-20, 19)),
+                slice_ns: slice_ns.clamp(*SLICES_NS.start(), *SLICES_NS.end()),
+            },
             Policy::Fifo { priority } | Policy::RoundRobin { priority }
                 if !(1..=99).contains(&priority) =>
             {

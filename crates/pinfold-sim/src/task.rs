@@ -260,6 +260,7 @@ impl SimTask {
 fn policy_numbers(policy: Policy) -> (u32, u8, i8) {
     match policy {
         Policy::Other { nice } => (0, 0, nice),
+        Policy::Slice { nice, .. } => (0, 0, nice.unwrap_or(0)),
         Policy::Fifo { priority } => (1, priority, 0),
         Policy::RoundRobin { priority } => (2, priority, 0),
         Policy::Batch { nice } => (3, 0, nice),

@@ -71,12 +71,14 @@ pub fn tunables(
     arguments: &PlacementArgs,
     host: Option<&LiveHost>,
     topology: &Topology,
+    has_vcpus: bool,
 ) -> Result<Vec<String>, Failure> {
     let Some(name) = &arguments.profile else { return Ok(arguments.tunables.clone()) };
     let scope = profile::Scope {
         host: host.map(|host| host as &dyn Host),
         online: &topology.online(),
         isolates: arguments.isolate == Isolate::Host,
+        has_vcpus,
     };
     let (tunables, note) =
         profile::merge_tunables(profile::find_profile(name)?, &arguments.tunables, scope);

@@ -26,7 +26,13 @@ pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Re
     Ok(match tasks::ignore_gone(host.policy(task.tid))? {
         None => ReadBack::Gone,
         Some(found) if found == policy => ReadBack::AsAsked,
-        Some(found) => ReadBack::Other { wanted: policy.to_string(), found: found.to_string() },
+        Some(found) => {
+            let ignored = match policy {
+                Policy::Slice { .. } => "; kernels before Linux 6.12 ignore slices",
+                _ => "",
+            };
+            ReadBack::Other { wanted: policy.to_string(), found: format!("{found}{ignored}") }
+        }
     })
 }
 

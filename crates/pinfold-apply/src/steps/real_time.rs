@@ -35,8 +35,11 @@ pub(super) fn prepare(
         match policy {
             Policy::Fifo { .. } | Policy::RoundRobin { .. } => real_time.push(task.tid),
             Policy::Deadline { .. } => deadline(builder, *task, role)?,
-            Policy::Other { .. } | Policy::Batch { .. } | Policy::Idle | Policy::Unknown { .. } => {
-            }
+            Policy::Other { .. }
+            | Policy::Batch { .. }
+            | Policy::Idle
+            | Policy::Slice { .. }
+            | Policy::Unknown { .. } => {}
         }
     }
     if !real_time.is_empty() {

@@ -232,6 +232,7 @@ impl<'a> StepBuilder<'a> {
         let Some(original) = self.state.policy(task.tid)? else {
             return Ok(());
         };
+        let policy = policy.for_thread(original);
         if original != policy {
             let change = Change::SetPolicy { task, policy };
             self.step(change, Undo::SetPolicy { task, original }, reason);

@@ -32,6 +32,31 @@ fn every_policy_is_set_and_comes_back() {
     check(Policy::Idle, "2,6");
     check(Policy::Fifo { priority: 99 }, "2,6");
     check(Policy::RoundRobin { priority: 1 }, "2,6");
+    check(Policy::Slice { nice: Some(3), slice_ns: 500_000 }, "2,6");
+}
+
+/// A slice keeps the nice value that the owner gave a thread, and threads under other policies.
+#[test]
+fn a_slice_keeps_what_the_owner_set() {
+    let slice_ns = 500_000;
+    check_slice(Policy::Other { nice: -5 }, Policy::Slice { nice: Some(-5), slice_ns });
+    check_slice(Policy::Idle, Policy::Idle);
+    let own = Policy::Slice { nice: Some(0), slice_ns: 900_000 };
+    check_slice(own, Policy::Slice { nice: Some(0), slice_ns });
+}
+
+fn check_slice(of_owner: Policy, expected: Policy) {
+    let mut case = crate::common::v2();
+    case.host.set_policy(Tid(501), of_owner).unwrap();
+    case.plan.vnodes[0].threads[0].policy = Some(Policy::Slice { nice: None, slice_ns: 500_000 });
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), expected);
+    let status = status(&case.host, &case.plan, &case.target).unwrap();
+    assert!(status.roles.iter().all(|role| role.ok), "{:?}", status.roles);
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, &of_owner.to_string());
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), of_owner);
 }
 
 fn check(policy: Policy, pus: &str) {

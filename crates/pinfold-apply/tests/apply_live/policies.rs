@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use crate::common::{Bench, PLAN_TEXT, plan, set};
 use pinfold_apply::{NewJournal, Target, apply, undo};
 use pinfold_host::process::{self, Child, Spawn, Stdio};
-use pinfold_host::{Host as _, HostMut as _, LiveHost, SystemClock, paths, proc_stat};
+use pinfold_host::{Host as _, HostMut as _, LiveHost, SystemClock, osrelease, paths, proc_stat};
 use pinfold_model::{Plan, Policy, Role, TaskId, Tid};
 
 const US: u64 = 1000;
@@ -63,8 +63,9 @@ fn policies_of_a_real_process_are_set_and_come_back() {
         Policy::Batch { nice: 3 },
         Policy::Idle,
         Policy::RoundRobin { priority: 1 },
+        Policy::Slice { nice: Some(2), slice_ns: 500_000 },
     ];
-    for policy in policies {
+    for policy in policies.into_iter().filter(|policy| is_supported(&host, *policy)) {
         let (mut child, task) = sleeper(&host);
         let (mask, before) = (host.affinity(task.tid).unwrap(), host.policy(task.tid).unwrap());
         let (plan, target) = emulator(task, policy);
@@ -78,6 +79,32 @@ fn policies_of_a_real_process_are_set_and_come_back() {
         assert_eq!(host.affinity(task.tid).unwrap(), mask);
         child.kill().unwrap();
     }
+}
+
+/// Kernels before Linux 6.12 accept a slice and ignore it.
+fn is_supported(host: &LiveHost, policy: Policy) -> bool {
+    let release = host.read_text(&paths::kernel_release()).unwrap();
+    !matches!(policy, Policy::Slice { .. }) || osrelease::version(&release) >= Some((6, 12))
+}
+
+#[test]
+fn a_slice_that_a_thread_had_comes_back() {
+    let Some((_turn, host)) = live() else { return };
+    let (mut child, task) = sleeper(&host);
+    let before = Policy::Slice { nice: Some(4), slice_ns: 900_000 };
+    host.set_policy(task.tid, before).unwrap();
+    let expected = if is_supported(&host, before) { before } else { Policy::Other { nice: 4 } };
+    assert_eq!(host.policy(task.tid).unwrap(), expected);
+    for policy in [Policy::Other { nice: 0 }, Policy::Fifo { priority: 1 }] {
+        host.set_policy(task.tid, policy).unwrap();
+        assert_eq!(host.policy(task.tid).unwrap(), policy);
+        host.set_policy(task.tid, expected).unwrap();
+        assert_eq!(host.policy(task.tid).unwrap(), expected);
+    }
+    // The default is none of its own.
+    host.set_policy(task.tid, Policy::Other { nice: 4 }).unwrap();
+    assert_eq!(host.policy(task.tid).unwrap(), Policy::Other { nice: 4 });
+    child.kill().unwrap();
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! limits groups on kernels with `RT_GROUP_SCHED`, so the larger of both counts.
 //! <https://docs.kernel.org/scheduler/sched-rt-group.html>
 
-use pinfold_host::{Host, HostError, paths};
+use pinfold_host::{Host, HostError, osrelease, paths};
 use pinfold_model::{CpuSet, PuId};
 
 /// Millionths of the time.
@@ -18,7 +18,7 @@ const DEFAULT_DL_SERVER_SHARE: u64 = 50_000;
 /// Share of the time that real-time threads cannot get on these CPUs, in millionths.
 pub(super) fn millionths(host: &dyn Host, pus: &CpuSet) -> Result<u32, HostError> {
     let mut floor = read_throttled(host)?;
-    if version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
+    if osrelease::version(&host.read_text(&paths::kernel_release())?) >= Some(SERVED_SINCE) {
         for pu in pus.iter() {
             floor = floor.max(read_deadline_server_share(host, pu));
         }
@@ -70,12 +70,6 @@ fn read_deadline_server_share(host: &dyn Host, pu: PuId) -> u64 {
 fn number(pu: &PuId, host: &dyn Host, name: &str) -> Option<u64> {
     let path = paths::debug_sched(&format!("fair_server/cpu{pu}/{name}"));
     host.read_text(&path).ok()?.trim().parse().ok()
-}
-
-/// Parses a release: `6.12` of `6.12.95-amd64`.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.trim().split(|letter: char| !letter.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn systemd(role: &str, policy: Policy) -> FormatAnswer {
         Policy::Idle => vec!["CPUSchedulingPolicy=idle".to_owned()],
         Policy::Fifo { priority } => more("fifo", format!("CPUSchedulingPriority={priority}")),
         Policy::RoundRobin { priority } => more("rr", format!("CPUSchedulingPriority={priority}")),
-        Policy::Deadline { .. } | Policy::Unknown { .. } => {
+        Policy::Deadline { .. } | Policy::Slice { .. } | Policy::Unknown { .. } => {
             return FormatAnswer::nothing("CPUSchedulingPolicy= has no such policy");
         }
     };

@@ -1,13 +1,15 @@
-//! The text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`.
+//! The text form of scheduling policies: `fifo:1`, `other:-5`, `deadline:500/1000/1000`,
+//! `slice:500`.
 
 use super::value::Invalid;
 use crate::Policy;
+use crate::policy::{DEFAULT_SLICES_NS, SLICES_NS};
 
 impl Policy {
     /// Syntax of a policy.
-    pub const FORMS: &str = "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD";
+    pub const FORMS: &str = "other|other:NICE|batch|batch:NICE|idle|fifo:PRIORITY|rr:PRIORITY|deadline:RUN/DEADLINE/PERIOD|slice:TIME|slice:TIME/NICE";
 
-    /// Parses a policy; the times of a deadline are in microseconds.
+    /// Parses a policy; the times of a deadline and of a slice are in microseconds.
     ///
     /// # Errors
     /// [`Invalid`] with the policies that there are.
@@ -23,14 +25,18 @@ impl Policy {
             ("fifo", Some(value)) => priority(value).map(|priority| Policy::Fifo { priority }),
             ("rr", Some(value)) => priority(value).map(|priority| Policy::RoundRobin { priority }),
             ("deadline", Some(value)) => deadline(value),
+            ("slice", Some(value)) => slice(value),
             _ => None,
         };
         found.ok_or_else(|| Invalid {
             why: format!("{text:?} is not a scheduling policy"),
             hint: Some(format!(
                 "policies are {}; NICE is -20 to 19, PRIORITY 1 to 99, a deadline's times are in \
-                 microseconds, none longer than the next; RUN is at least 2, PERIOD 100 to 4194304",
-                Self::FORMS
+                 microseconds, none longer than the next; RUN is at least 2, PERIOD 100 to 4194304; \
+                 the TIME of a slice is 100 to 100000 microseconds, and not one that kernels use by \
+                 default ({})",
+                Self::FORMS,
+                DEFAULT_SLICES_NS.map(|ns| (ns / 1000).to_string()).join(", ")
             )),
         })
     }
@@ -52,6 +58,10 @@ impl Policy {
                     period_ns / 1000
                 )
             }
+            Policy::Slice { nice: None, slice_ns } => format!("slice:{}", slice_ns / 1000),
+            Policy::Slice { nice: Some(nice), slice_ns } => {
+                format!("slice:{}/{nice}", slice_ns / 1000)
+            }
             Policy::Unknown { number } => format!("policy {number}"),
         }
     }
@@ -60,6 +70,16 @@ impl Policy {
 fn nice_of(value: Option<&str>) -> Option<i8> {
     let nice = value.unwrap_or("0").parse().ok()?;
     (-20..=19).contains(&nice).then_some(nice)
+}
+
+fn slice(value: &str) -> Option<Policy> {
+    let (time, nice) = match value.split_once('/') {
+        Some((time, nice)) => (time, Some(nice_of(Some(nice))?)),
+        None => (value, None),
+    };
+    let slice_ns = time.parse::<u64>().ok()?.checked_mul(1000)?;
+    (SLICES_NS.contains(&slice_ns) && !DEFAULT_SLICES_NS.contains(&slice_ns))
+        .then_some(Policy::Slice { nice, slice_ns })
 }
 
 fn priority(value: &str) -> Option<u8> {

@@ -72,6 +72,7 @@ fn real_time_priority(policy: Policy) -> Option<u32> {
         | Policy::Batch { .. }
         | Policy::Idle
         | Policy::Deadline { .. }
+        | Policy::Slice { .. }
         | Policy::Unknown { .. } => None,
     }
 }

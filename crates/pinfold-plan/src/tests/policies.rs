@@ -33,6 +33,18 @@ fn a_role_or_a_kind_of_roles_gets_its_policy() {
 }
 
 #[test]
+fn a_slice_is_for_threads_without_a_policy() {
+    let found = policies(&request(r#"["vcpu(0)=fifo:1", "vcpu=slice:500"]"#)).unwrap();
+    assert_eq!(found[0].1, Some(Policy::Fifo { priority: 1 }));
+    assert_eq!(found[1].1, Some(Policy::Slice { nice: None, slice_ns: 500_000 }));
+    let found = policies(&request(r#"["vcpu(0)=fifo:1", "vcpu=slice:500/-3"]"#)).unwrap();
+    assert_eq!(found[0].1, Some(Policy::Slice { nice: Some(-3), slice_ns: 500_000 }));
+    assert_eq!(found[0].1.unwrap().argument(), "slice:500/-3");
+    // There are no vhost threads here.
+    assert!(policies(&request(r#"["vhost=slice:500"]"#)).is_ok());
+}
+
+#[test]
 fn what_cannot_be_is_named() {
     check(r#"["vcpu"]"#, "expected ROLE=POLICY, got \"vcpu\"");
     check(r#"["vcpu=fifo"]"#, "\"fifo\" is not a scheduling policy");
@@ -43,6 +55,12 @@ fn what_cannot_be_is_named() {
     check(r#"["vcpu=deadline:5/10/10"]"#, "is not a scheduling policy");
     check(r#"["vcpu=deadline:5000000/5000000/5000000"]"#, "is not a scheduling policy");
     check(r#"["vcpu=deadline:1/1/99999999999999999999"]"#, "is not a scheduling policy");
+    check(r#"["vcpu=slice:99"]"#, "\"slice:99\" is not a scheduling policy");
+    check(r#"["vcpu=slice:100001"]"#, "is not a scheduling policy");
+    check(r#"["vcpu=slice:500/20"]"#, "is not a scheduling policy");
+    // A default slice of kernels: it cannot be seen whether a thread asked for it.
+    check(r#"["vcpu=slice:1400"]"#, "is not a scheduling policy");
+    check(r#"["vpcu=slice:500"]"#, "there is no thread \"vpcu\"");
     check(
         r#"["vcpu(7)=idle"]"#,
         "there is no thread \"vcpu(7)\"; the threads are vcpu(0), vcpu(1)",

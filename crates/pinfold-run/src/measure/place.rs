@@ -224,7 +224,7 @@ pub fn policy(how: &ProbeOptions) -> Result<Option<SchedPolicy>, Failure> {
 
 fn planned_policy(planned: Option<Policy>) -> Result<SchedPolicy, String> {
     match planned {
-        None | Some(Policy::Other { .. }) => Ok(SchedPolicy::Other),
+        None | Some(Policy::Other { .. } | Policy::Slice { .. }) => Ok(SchedPolicy::Other),
         Some(Policy::Fifo { priority } | Policy::RoundRobin { priority }) => {
             Ok(SchedPolicy::Fifo(priority))
         }

@@ -2,7 +2,7 @@
 //! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use pinfold_host::mountinfo::Version;
-use pinfold_host::paths;
+use pinfold_host::{osrelease, paths};
 
 use super::{Capability, Context, LinuxCapability};
 
@@ -105,7 +105,7 @@ pub(super) fn partitions(context: &Context<'_>) -> Capability {
         Err(error) => return Capability::unread(NAME, error),
     };
     let (major, minor) = PARTITIONS_SINCE;
-    match (groups.own("cpuset").map(|own| own.at.version), version_of(&release)) {
+    match (groups.own("cpuset").map(|own| own.at.version), osrelease::version(&release)) {
         (Some(Version::V2), Some(version)) if version >= PARTITIONS_SINCE => {
             Capability::yes(NAME, format!("cpuset v2 on Linux {release}"))
         }
@@ -131,10 +131,4 @@ fn version_word(version: Version) -> &'static str {
         Version::V1 => "v1",
         Version::V2 => "v2",
     }
-}
-
-/// Parses a kernel release: `6.18.44-fc-v595` is (6, 18).
-pub(super) fn version_of(release: &str) -> Option<(u32, u32)> {
-    let mut parts = release.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

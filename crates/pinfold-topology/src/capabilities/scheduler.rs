@@ -1,14 +1,15 @@
 //! What decides where threads run inside their masks: the fair scheduler, its cache-aware part, and
 //! a BPF scheduler.
 
-use pinfold_host::paths;
+use pinfold_host::{osrelease, paths};
 
-use super::cgroups::version_of;
 use super::{Capability, Context};
 
 /// The first kernel whose fair scheduler is EEVDF,
 /// <https://docs.kernel.org/scheduler/sched-eevdf.html>; before it was CFS.
 const EEVDF: (u32, u32) = (6, 6);
+/// The first kernel whose threads can have slices of their own.
+const THREAD_SLICES: (u32, u32) = (6, 12);
 /// The first kernel with cache-aware scheduling (`CONFIG_SCHED_CACHE`).
 const CACHE_AWARE: (u32, u32) = (7, 2);
 
@@ -21,7 +22,7 @@ pub(super) fn scheduler(context: &Context<'_>) -> Capability {
         Ok(None) => return Capability::partly(NAME, "not known: no kernel release"),
         Ok(Some(release)) => release,
     };
-    let Some(version) = version_of(&release) else {
+    let Some(version) = osrelease::version(&release) else {
         return Capability::partly(NAME, format!("not known: cannot parse {release:?}"));
     };
     let name = if version < EEVDF { "CFS" } else { "EEVDF" };
@@ -29,7 +30,12 @@ pub(super) fn scheduler(context: &Context<'_>) -> Capability {
     let slice = slice.and_then(|text| text.parse::<u64>().ok());
     let slice = slice.map_or_else(String::new, |ns| format!(", base slice {} µs", ns / 1000));
     if version < CACHE_AWARE {
-        let why = format!("{name}{slice}; not cache-aware (Linux 7.2 and later)");
+        let slices = if version < THREAD_SLICES {
+            "; a thread cannot have a slice of its own (Linux 6.12 and later)"
+        } else {
+            ""
+        };
+        let why = format!("{name}{slice}{slices}; not cache-aware (Linux 7.2 and later)");
         return Capability::yes(NAME, why);
     }
     let path = paths::debug_sched("llc_balancing/enabled");

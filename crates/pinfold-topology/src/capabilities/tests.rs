@@ -1,10 +1,9 @@
 //! Table tests of `capabilities`.
 
-use pinfold_host::{LiveHost, SnapshotHost};
+use pinfold_host::{LiveHost, SnapshotHost, osrelease};
 use pinfold_model::PuId;
 use pinfold_model::tunables::TUNABLES;
 
-use super::cgroups::version_of;
 use super::{Capability, Verdict, capabilities, captured_capabilities, has_required_capabilities};
 use crate::schema;
 
@@ -191,7 +190,7 @@ fn what_cannot_be_read_is_partly_with_the_reason() {
 #[test]
 fn releases() {
     fn check(text: &str, version: std::option::Option<(u32, u32)>) {
-        assert_eq!(version_of(text), version, "{text}");
+        assert_eq!(osrelease::version(text), version, "{text}");
     }
 
     check("6.18.44-fc-v595", Some((6, 18)));
@@ -314,7 +313,12 @@ fn what_schedules_the_host_and_its_guests() {
 
     check("scheduler", &[], Verdict::Partly, "no kernel release");
     check("scheduler", &[release("many")], Verdict::Partly, "cannot parse \"many\"");
-    check("scheduler", &[release("6.1.0-18-amd64")], Verdict::Yes, "CFS; not cache-aware");
+    check(
+        "scheduler",
+        &[release("6.1.0-18-amd64")],
+        Verdict::Yes,
+        "CFS; a thread cannot have a slice",
+    );
     let slice = ("/sys/kernel/debug/sched/base_slice_ns", "2800000\n");
     let text = "EEVDF, base slice 2800 µs; not cache-aware";
     check("scheduler", &[release("6.12.9"), slice], Verdict::Yes, text);

@@ -219,7 +219,7 @@ fn prepare(
     let placed = active.placement_of(&vm, arguments.config)?;
     let others = placed.as_ref().map(|placed| active.claims.without(&placed.id));
     let claims = others.as_ref().unwrap_or(active.claims);
-    let tunables = common::tunables(&arguments.placement, Some(active.host), topology)?;
+    let tunables = common::tunables(&arguments.placement, Some(active.host), topology, true)?;
     let plan = inputs::plan_with_tunables(claims, &tunables, topology, |claims| {
         plan_for(arguments, claims, topology, &vm)
     })?;

@@ -73,7 +73,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
     let folder = host::state(state)?;
     let starting = StartLock::wait(&folder)?;
     let claims = common::claims(&arguments.placement, &host, state)?;
-    let tunables = common::tunables(&arguments.placement, Some(&host), &topology)?;
+    let tunables = common::tunables(&arguments.placement, Some(&host), &topology, false)?;
     let plan = inputs::plan_with_tunables(&claims, &tunables, &topology, |claims| {
         plan_for(arguments, claims, &topology)
     })?;

@@ -48,7 +48,7 @@ pub fn plan(arguments: &PlanArgs, state: Option<&str>) -> Result<(), Failure> {
     let claims = claims.with_own_names();
     let text = arguments.request.as_deref().map(inputs::RequestFile::read).transpose()?;
     let own = arguments.input.is_none().then_some(&host);
-    let tunables = common::tunables(&arguments.placement, own, &topology)?;
+    let tunables = common::tunables(&arguments.placement, own, &topology, true)?;
     let plan = inputs::plan_with_tunables(&claims, &tunables, &topology, |claims| match &text {
         Some(file) => file.plan(strategy, &topology, claims),
         None => {

@@ -123,6 +123,7 @@ fn plan(
             host: Some(&host),
             online: &topology.online(),
             isolates: arguments.isolate == Isolate::Host,
+            has_vcpus: false,
         };
         let (all, note) =
             profile::merge_tunables(profile::find_profile(&arguments.profile)?, &tunables, scope);

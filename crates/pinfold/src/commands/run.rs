@@ -43,7 +43,7 @@ pub fn run(arguments: &RunArgs, state: Option<&str>) -> Result<(), Failure> {
         on_drift: arguments.drift.into(),
         pin_after,
     };
-    let tunables = common::tunables(&arguments.placement, Some(&host), &topology)?;
+    let tunables = common::tunables(&arguments.placement, Some(&host), &topology, true)?;
     let asked = MachinePlanner { arguments, claims, topology: &topology, tunables };
     let program = HelperProgram::own()?;
     let session = Session { state: &folder, program: &program };
