@@ -13,13 +13,13 @@ use pinfold_stats::random::Pcg32;
 use pinfold_stats::{median, median_interval};
 
 use crate::arguments::{Arguments, Failure};
+use crate::emulate::platform::{Platform, Tools};
 use crate::origin;
 use crate::page::{Figures, Table};
 use crate::pairs::program_beside;
 use crate::scratch::Scratch;
 
 const ROUNDS: u32 = 8;
-const TIMEOUT_NS: u64 = 120_000_000_000;
 const VNODE: &str = "programs";
 /// Full speed, and the others, in percent.
 const FULL: u32 = 100;
@@ -161,10 +161,10 @@ impl Program {
     }
 }
 
-/// One vnode on one core.
+/// One vnode on one core, for one rival.
 struct Node<'s> {
-    pinfold: &'s str,
-    state: String,
+    platform: Platform<'s>,
+    rival: Rival,
     folder: &'s str,
 }
 
@@ -187,17 +187,18 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let all = PROGRAMS.iter().chain([&REQUESTS]);
     let (mut programs, missing): (Vec<_>, Vec<_>) =
         all.partition(|one| process::find_program(one.needs).is_some());
-    let node = Node { pinfold: &pinfold, state: scratch.file("state"), folder: scratch.path() };
+    // The programs are those of the host.
+    let tools = Tools { pinfold: &pinfold, pinload: "", folder: scratch.path() };
     let (mut rivals, mut achieved) = (Rival::ALL, Vec::new());
     for _ in 0..rounds {
         random.shuffle(&mut rivals);
         for rival in rivals {
-            node.start(rival.method(), &scratch)?;
+            let node = Node::start(rival, tools)?;
             random.shuffle(&mut programs);
             for program in &programs {
-                achieved.extend(node.run_all(rival, program, &mut random)?);
+                achieved.extend(node.run_all(program, &mut random)?);
             }
-            node.done(&["emulate", "down"])?;
+            node.platform.down()?;
         }
     }
     programs.sort_unstable_by_key(|one| one.name);
@@ -276,34 +277,28 @@ pub fn write_inputs(scratch: &Scratch, random: &mut Pcg32) -> Result<(), Failure
     Ok(())
 }
 
-impl Node<'_> {
+impl<'s> Node<'s> {
     /// Starts the vnode at full speed.
-    fn start(&self, method: Method, scratch: &Scratch) -> Result<(), Failure> {
-        let platform = scratch.file("platform.toml");
+    fn start(rival: Rival, tools: Tools<'s>) -> Result<Self, Failure> {
         let text = format!(
-            "[[vnode]]\nname = \"{VNODE}\"\ncores = 1\nspeed = \"100%\"\nmethod = \"{method}\"\n"
+            "[[vnode]]\nname = \"{VNODE}\"\ncores = 1\nspeed = \"100%\"\nmethod = \"{}\"\n",
+            rival.method()
         );
-        files::write_atomic(&platform, text.as_bytes())?;
-        self.done(&["emulate", "up", &platform])?;
-        Ok(())
+        let platform = Platform::up(tools, VNODE, &text)?;
+        Ok(Self { platform, rival, folder: tools.folder })
     }
 
     /// Runs a program at full speed and at each of the speeds.
-    fn run_all(
-        &self,
-        rival: Rival,
-        program: &Program,
-        random: &mut Pcg32,
-    ) -> Result<Vec<Achieved>, Failure> {
+    fn run_all(&self, program: &Program, random: &mut Pcg32) -> Result<Vec<Achieved>, Failure> {
         let mut percents = [FULL, SPEEDS[0], SPEEDS[1], SPEEDS[2]];
         random.shuffle(&mut percents);
         let mut times = BTreeMap::new();
         for percent in percents {
-            times.insert(percent, self.time(rival, program, percent)?);
+            times.insert(percent, self.time(program, percent)?);
         }
         let full = times.remove(&FULL).ok_or("no run at full speed")?;
         let achieved = times.into_iter().map(|(percent, time)| Achieved {
-            rival,
+            rival: self.rival,
             percent,
             program: program.name,
             ratio: full / time,
@@ -312,34 +307,22 @@ impl Node<'_> {
     }
 
     /// The time of a program (s).
-    fn time(&self, rival: Rival, program: &Program, percent: u32) -> Result<f64, Failure> {
-        let limit = percent.to_string();
-        let mut words = vec!["emulate", "exec", VNODE, "--"];
-        match rival {
+    fn time(&self, program: &Program, percent: u32) -> Result<f64, Failure> {
+        let mut words = Vec::new();
+        match self.rival {
             Rival::Method(_) => {
-                self.done(&["emulate", "set", VNODE, "--speed", &format!("{percent}%")])?;
+                self.platform.set(VNODE, f64::from(percent) / 100.0)?;
+                self.platform.settle();
             }
             Rival::Cpulimit if percent == FULL => {}
             Rival::Cpulimit => {
-                let options =
-                    ["--foreground", "--monitor-forks", "--quiet", "--limit", &limit, "--"];
-                words.push("cpulimit");
-                words.extend(options);
+                let options = ["cpulimit", "--foreground", "--monitor-forks", "--quiet", "--limit"];
+                words.extend(options.map(str::to_owned));
+                words.extend([percent.to_string(), "--".to_owned()]);
             }
         }
-        let command = program.timed(self.folder);
-        words.extend(command.iter().map(String::as_str));
-        program.seconds(&self.done(&words)?)
-    }
-
-    /// What a command of `pinfold` prints.
-    fn done(&self, words: &[&str]) -> Result<String, Failure> {
-        let words = [&["--state-dir", &self.state], words].concat();
-        let output = process::capture(self.pinfold, &words, TIMEOUT_NS)?;
-        if output.status.success() {
-            return Ok(output.stdout_text());
-        }
-        let said = output.stderr_text();
-        Err(format!("`pinfold {}` failed: {}", words.join(" "), said.trim()).into())
+        words.extend(program.timed(self.folder));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        program.seconds(&self.platform.print_in(VNODE, &words)?)
     }
 }

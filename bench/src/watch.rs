@@ -2,8 +2,8 @@
 //! new thread.
 //!
 //! Ten QEMUs with 16 vCPUs each are paused before their first instruction, so that only the watcher
-//! is measured. Then one of them repeatedly gets an iothread and loses it. A loop that samples
-//! every 0.5 ms sees the creation of the thread and its placement.
+//! is measured. Then one of them gets the iothreads that its plan names, one after another. A loop
+//! that samples every 0.5 ms sees the creation of each thread and its placement.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -44,7 +44,8 @@ const PAUSE_NS: u32 = 400_000_000;
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let (host, scratch) = (LiveHost::new()?, Scratch::in_memory()?);
     let topology = pinfold_topology::discover(&host)?;
-    let plan = plan(&topology.online().intersection(&topology.allowed), &topology)?;
+    let births = arguments.rounds.unwrap_or(BIRTHS);
+    let plan = plan(&topology.online().intersection(&topology.allowed), &topology, births)?;
     let machine = origin::of_host(&host, &topology)?;
     let state = StateDir::open(&scratch.file("state"))?;
     let mut guests = Vec::new();
@@ -56,13 +57,12 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let program = pairs::program_beside(arguments)?;
     let mut watch = start_watch(&program, &state, &[])?;
     let share = share(&host, &watch)?;
-    let births = arguments.rounds.unwrap_or(BIRTHS);
     let guest = guests.first_mut().ok_or("no guest")?;
     let mut times = Vec::new();
     let mut random = Pcg32::new(arguments.seed, 2);
-    for _ in 0..births {
+    for number in 0..births {
         SystemClock.sleep_ns(u64::from(PAUSE_NS / 4 + random.draw_below(PAUSE_NS)));
-        times.push(birth(&host, guest, &plan)?);
+        times.push(birth(&host, guest, &plan, &iothread(number))?);
     }
     watch.kill()?;
     let socket = scratch.file("metrics");
@@ -149,8 +149,8 @@ fn table(share: f64, times: &[f64], scrapes: &[f64]) -> Table {
     }
 }
 
-/// All threads on the first CPU, except a future iothread, on the last one.
-fn plan(all: &CpuSet, topology: &pinfold_model::Topology) -> Result<Plan, Failure> {
+/// All threads on the first CPU, except future iothreads, on the last one.
+fn plan(all: &CpuSet, topology: &pinfold_model::Topology, births: u32) -> Result<Plan, Failure> {
     let first: CpuSet = all.iter().take(1).collect();
     let last: CpuSet = all.iter().skip(1).last().into_iter().collect();
     if last.is_empty() {
@@ -162,17 +162,17 @@ fn plan(all: &CpuSet, topology: &pinfold_model::Topology) -> Result<Plan, Failur
     for thread in &mut vnode.threads {
         thread.pus.clone_from(&first);
     }
-    vnode.threads.push(ThreadPlan {
-        role: role(),
-        pus: last,
+    vnode.threads.extend((0..births).map(|number| ThreadPlan {
+        role: Role::Iothread(iothread(number)),
+        pus: last.clone(),
         policy: None,
         reason: "apart from its maker".to_owned(),
-    });
+    }));
     Ok(plan)
 }
 
-fn role() -> Role {
-    Role::Iothread("late".to_owned())
+fn iothread(number: u32) -> String {
+    format!("late{number}")
 }
 
 fn start(number: u32) -> Result<RunningVm, Failure> {
@@ -209,11 +209,12 @@ fn qmp(vm: &mut RunningVm) -> Result<&mut Qmp, Failure> {
 }
 
 /// Nanoseconds from the creation of an iothread to its placement.
-fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failure> {
-    let pus = &plan.single_vnode()?.thread(&role()).ok_or("no iothread in the plan")?.pus;
+fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan, name: &str) -> Result<f64, Failure> {
+    let role = Role::Iothread(name.to_owned());
+    let pus = &plan.single_vnode()?.thread(&role).ok_or("no iothread in the plan")?.pus;
     let folder = paths::task_dir(vm.pid());
     let before = host.list(&folder)?;
-    qmp(vm)?.execute("object-add", Some(json!({"qom-type": "iothread", "id": "late"})))?;
+    qmp(vm)?.execute("object-add", Some(json!({"qom-type": "iothread", "id": name})))?;
     let born = SystemClock.now_ns();
     let names = host.list(&folder)?;
     let new = names.iter().find(|name| !before.contains(name)).ok_or("no new thread")?;
@@ -224,7 +225,5 @@ fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan) -> Result<f64, Failur
         }
         SystemClock.sleep_ns(LOOK_NS);
     }
-    let time = SystemClock.now_ns().saturating_sub(born) as f64;
-    qmp(vm)?.execute("object-del", Some(json!({"id": "late"})))?;
-    Ok(time)
+    Ok(SystemClock.now_ns().saturating_sub(born) as f64)
 }

@@ -143,6 +143,11 @@ impl<'t> Platform<'t> {
         SystemClock.sleep_ns(SETTLE_NS);
     }
 
+    /// Runs a command in a vnode, and returns what it printed.
+    pub fn print_in(&self, vnode: &str, command: &[&str]) -> Result<String, Failure> {
+        self.ask(&[&["exec", vnode, "--"], command].concat())
+    }
+
     /// `pinload` with these arguments in a vnode, ready to be started.
     pub fn command_in(&self, vnode: &str, argv: &[String]) -> Spawn {
         self.command(&["exec", vnode, "--", self.tools.pinload]).args(argv)
