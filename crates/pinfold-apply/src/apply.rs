@@ -167,6 +167,23 @@ pub fn undo_steps_from(host: &dyn HostMut, journal: &mut Journal<'_>, first: usi
     drop_steps(host, journal, &added)
 }
 
+/// Leaves a file to another program that has written it since: the steps that wrote it are no
+/// longer undone, and a later step takes the present content as the original.
+///
+/// # Errors
+/// [`crate::JournalError::Store`].
+pub fn leave_file(journal: &mut Journal<'_>, path: &str) -> Result<(), crate::JournalError> {
+    let record = journal.record();
+    let steps = record.steps().filter(|(index, step)| {
+        !record.is_void(*index) && step.undo.as_write_file().is_some_and(|(at, _)| at == path)
+    });
+    let indices: Vec<usize> = steps.map(|(index, _)| index).collect();
+    for index in indices {
+        journal.note(index, Outcome::Dropped, None);
+    }
+    journal.flush()
+}
+
 fn created_name(step: &Step, name: &str) -> Option<String> {
     let path = step.change.made_group()?;
     (path.rsplit('/').next() == Some(name)).then(|| path.to_owned())

@@ -43,7 +43,7 @@ mod watch;
 
 pub use apply::{
     Applied, Difference, Event, NotReplaced, Observer, Point, Replacement, add_steps, apply,
-    difference, no_movable_irq, no_observer, replace, take_steps, undo_steps_from,
+    difference, leave_file, no_movable_irq, no_observer, replace, take_steps, undo_steps_from,
 };
 pub use command_group::CommandGroup;
 pub use error::{ApplyError, Refusal};

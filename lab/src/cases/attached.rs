@@ -266,6 +266,7 @@ pub(super) fn survive_changes(guest: &mut Guest) -> Result<String, LabError> {
     up_with_parts(guest)?;
     expect_none("what is attached is not slowed", unconfined(guest)?)?;
     let reloaded = slowed_or_reported(guest, CHANGES[0])?;
+    attach_others(guest, &reloaded)?;
     let near = systemd::near(&mut before, &guest.pinfold(&DOWN)?)?;
     same(guest, &before, "down after daemon-reload left a trace")?;
     guest.shell(CHANGES[0])?;
@@ -284,6 +285,7 @@ pub(super) fn survive_changes(guest: &mut Guest) -> Result<String, LabError> {
     if kept.contains(&PARTS[0].name) {
         return Err(LabError::wrong("slowed after all changes", kept.join(", ")));
     }
+    attach_others(guest, &kept)?;
     guest.pinfold(&DOWN)?;
     for (part, name, value) in CHANGED {
         let file = PARTS[part].file(name);
@@ -301,7 +303,7 @@ pub(super) fn survive_changes(guest: &mut Guest) -> Result<String, LabError> {
     Ok(format!(
         "a container with the layout of docker, a unit and one with Delegate=yes: {} of 3 still \
          slowed after daemon-reload, {} after set-property and values that a runtime writes, the \
-         others reported; down leaves the values of the owner and of the runtime, and without these \
+         others reported, and all slowed when they are attached again; down leaves the values of the owner and of the runtime, and without these \
          the host as before ({near} lists by name)",
         reloaded.len(),
         kept.len()
@@ -381,6 +383,14 @@ fn outside(part: &Part, status: &Value, during: &Snapshot) -> Vec<String> {
         found.push(format!("{}: {count} processes", part.name));
     }
     found
+}
+
+/// Attaches again what another program has changed; then all is slowed.
+fn attach_others(guest: &mut Guest, kept: &[&str]) -> Result<(), LabError> {
+    for part in PARTS.iter().filter(|part| !kept.contains(&part.name)) {
+        guest.pinfold(&part.attach)?;
+    }
+    expect_none("what is attached again is not slowed", unconfined(guest)?)
 }
 
 /// Makes a change. Each group must then be slowed or reported, and not both. Returns the names of

@@ -1,7 +1,7 @@
 //! Groups of emulated cores: threads that were dealt to them go back whence they came.
 
 use crate::common::{Bench, Case, assert_same, plan};
-use pinfold_apply::{Target, no_observer, take_steps, undo};
+use pinfold_apply::{Target, add_steps, leave_file, no_observer, take_steps, undo};
 use pinfold_host::{Host as _, HostMut as _, SnapshotHost, paths};
 use pinfold_model::{Change, CpuSet, Step, TaskState, Tid, Undo};
 use pinfold_sim::{CgroupVersion, SimHost, SimTask};
@@ -227,4 +227,37 @@ fn a_disk_limit_of_another_program_is_left() {
     let report = undo(&case.host, &mut journal);
     assert_eq!(report.changed.len(), 1, "{report:?}");
     assert!(case.host.read_text(&path).unwrap().contains("rbps=6000"));
+}
+
+/// The step that gives a group CPU 1.
+fn confine(host: &SimHost, path: &str) -> Vec<Step> {
+    let path = path.to_owned();
+    let undo = Undo::WriteFile { path: path.clone(), original: host.read(&path).unwrap() };
+    vec![step(Change::WriteFile { path, value: b"1".to_vec() }, undo)]
+}
+
+/// A runtime writes the CPUs of a group that is part of a vnode, which is then confined again.
+#[test]
+fn a_list_that_is_left_to_another_program_and_set_again_returns_to_its_value() {
+    for theirs in ["0-2", "0-1"] {
+        let own = CpuSet::parse_list("0-2").unwrap();
+        let host = SimHost::builder(CgroupVersion::V2, 4)
+            .group("/web.slice", own, CpuSet::new())
+            .task(SimTask::new(500, "work"))
+            .build();
+        let path = paths::cpuset_cpus("/sys/fs/cgroup/web.slice");
+        let target = Target::new(Tid(500), Vec::new());
+        let case = Case { name: "vnode", host, target, plan: plan("0", "1") };
+        let bench = Bench::new();
+        let mut journal = bench.begin(&case);
+        take_steps(&case.host, confine(&case.host, &path), &mut journal, &mut no_observer())
+            .unwrap();
+        case.host.write(&path, theirs.as_bytes()).unwrap();
+        leave_file(&mut journal, &path).unwrap();
+        add_steps(&case.host, confine(&case.host, &path), &mut journal).unwrap();
+        assert_eq!(case.host.read_text(&path).unwrap().trim(), "1");
+        let report = undo(&case.host, &mut journal);
+        assert!(report.is_complete() && report.changed.is_empty(), "{report:?}");
+        assert_eq!(case.host.read_text(&path).unwrap().trim(), theirs);
+    }
 }

@@ -139,6 +139,27 @@ pub(crate) fn caution(hierarchies: &Hierarchies, node: &Node) -> Option<String> 
 }
 
 impl VnodeCgroup {
+    /// What another program has set since as the limits of the vnode's disk in an attached group, in
+    /// the words of `io.max`; `None` if they are still those of the vnode.
+    ///
+    /// # Errors
+    /// [`SpeedError`] if they cannot be read, or the disk cannot be limited any more.
+    pub fn changed_disk(
+        &self,
+        host: &dyn Host,
+        hierarchies: &Hierarchies,
+        node: &Node,
+    ) -> Result<Option<String>, SpeedError> {
+        let is_set = hierarchies.io.as_ref().is_some_and(|place| place.unified) && self.is_attached;
+        let (Some(limit), Some(group)) = (&node.disk, self.perf.as_ref().filter(|_| is_set)) else {
+            return Ok(None);
+        };
+        let disk = limited_disk(host, hierarchies, node)?;
+        let now = String::from_utf8_lossy(&original(host, node, group, &disk)?).into_owned();
+        let is_kept = values(group, true, limit, &disk).iter().any(|(_, value)| *value == now);
+        Ok((!is_kept).then_some(now))
+    }
+
     /// The group with the disk's limit, if processes join it separately from the others.
     pub(super) fn io_outside(&self) -> Option<&String> {
         self.io.as_ref().filter(|group| !self.unified.contains(*group))

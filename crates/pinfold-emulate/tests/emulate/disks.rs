@@ -110,9 +110,14 @@ fn an_attached_group_gets_the_limit_itself_and_the_earlier_one_back() {
     for own in ["", "8:0 rbps=max wbps=9 riops=max wiops=max\n"] {
         host.write(&file, own.as_bytes()).unwrap();
         let before = host.snapshot();
-        let (_, steps) = plan(&host, &attached).unwrap();
+        let (cgroup, steps) = plan(&host, &attached).unwrap();
         take(&host, &steps);
         assert!(host.read_text(&file).unwrap().starts_with(BOTH));
+        let hierarchies = Hierarchies::find(&host).unwrap();
+        assert_eq!(cgroup.changed_disk(&host, &hierarchies, &attached).unwrap(), None);
+        host.write(&file, b"8:0 rbps=9000000 wbps=max riops=max wiops=max").unwrap();
+        let changed = cgroup.changed_disk(&host, &hierarchies, &attached).unwrap();
+        assert_eq!(changed.unwrap(), "8:0 rbps=9000000 wbps=max riops=max wiops=max");
         undo(&host, &steps);
         assert_eq!(host.snapshot(), before);
     }

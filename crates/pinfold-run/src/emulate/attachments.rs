@@ -1,7 +1,8 @@
 //! What is attached to active vnodes.
 
-use pinfold_emulate::{Node, VnodeCgroup};
+use pinfold_emulate::{Hierarchies, Node, SpeedError, VnodeCgroup};
 use pinfold_host::{LiveHost, files, proc_stat, process};
+use pinfold_model::text::cpus_text;
 use pinfold_model::{Attach, TaskId, Tid, escape};
 use serde_json::{Value, json};
 
@@ -90,6 +91,30 @@ impl Attachment {
             }
             Some(_) => None,
         })
+    }
+
+    /// What another program has changed, so that it is no longer slowed as the vnode.
+    pub(super) fn change(
+        &self,
+        host: &LiveHost,
+        hierarchies: &Hierarchies,
+    ) -> Result<Option<String>, SpeedError> {
+        let pus = self.node.pus();
+        let slowed = cpus_text(&pus);
+        let cpus = self.cgroup.changed_cpus(host, hierarchies, &pus)?.map(|cpus| {
+            let what = if cpus.is_empty() {
+                "removed its list of CPUs".to_owned()
+            } else {
+                format!("set its CPUs to {cpus:?}")
+            };
+            format!("{what}: only what runs on {slowed} is slowed")
+        });
+        let limits = self.cgroup.changed_disk(host, hierarchies, &self.node)?;
+        let limits = limits.map(|limits| format!("set the limits of its disk to {limits:?}"));
+        let changes: Vec<String> = cpus.into_iter().chain(limits).collect();
+        let text = changes.join("; it has ");
+        let note = format!("another program has {text}; attach it again to slow all of it");
+        Ok((!changes.is_empty()).then_some(note))
     }
 
     /// Forgets the name of its network namespace if that is another one now.

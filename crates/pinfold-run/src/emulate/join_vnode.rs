@@ -5,8 +5,7 @@
 
 use crate::{Exit, Failure};
 use pinfold_emulate::Node;
-use pinfold_host::proc_stat;
-use pinfold_model::text::cpus_text;
+use pinfold_host::{paths, proc_stat};
 use pinfold_model::{Attach, Tid};
 
 use super::attachments::{Attached, Attachment};
@@ -26,9 +25,14 @@ impl PlatformServer<'_, '_> {
         found: Attached<'_>,
     ) -> Result<(), Failure> {
         self.forget_ended(platformed, found.members)?;
+        let confined = self.confine_again(platformed, vnode, found.members)?;
         let members = found.members.iter();
-        let mut members: Vec<&Member> =
-            members.filter(|member| !self.is_part(vnode, found.what, member)).collect();
+        let mut members: Vec<&Member> = members
+            .filter(|member| !self.is_part(vnode, found.what, member) && !confined.contains(member))
+            .collect();
+        if members.is_empty() && !confined.is_empty() {
+            return Ok(());
+        }
         if members.is_empty() {
             members.extend(found.members);
         }
@@ -79,6 +83,40 @@ impl PlatformServer<'_, '_> {
             platformed.nodes.remove(&one.cgroup);
         }
         Ok(())
+    }
+
+    /// Confines those members of a vnode again whose CPUs or disk limits another program has changed
+    /// since, as systemd does when it reloads its units. Returns them. The present values are those
+    /// of that program, and come back at the end.
+    fn confine_again<'m>(
+        &mut self,
+        platformed: &ActivePlatform<'_>,
+        vnode: &str,
+        members: &'m [Member],
+    ) -> Result<Vec<&'m Member>, Failure> {
+        let mut confined = Vec::new();
+        for one in self.joined.all.iter_mut().filter(|one| one.node.name == vnode) {
+            let Some(member) = members.iter().find(|member| one.is_of(member)) else { continue };
+            let Some(group) = one.group() else { continue };
+            let (host, hierarchies) = (self.host, self.hierarchies);
+            let cpus = one.cgroup.changed_cpus(host, hierarchies, &one.node.pus())?;
+            let limits = one.cgroup.changed_disk(host, hierarchies, &one.node)?;
+            let cpus = cpus.map(|_| paths::cpuset_cpus(group));
+            let files = cpus.into_iter().chain(limits.map(|_| paths::io_max(group)));
+            let files: Vec<String> = files.collect();
+            if files.is_empty() {
+                continue;
+            }
+            for file in files {
+                pinfold_apply::leave_file(self.journal, &file)?;
+            }
+            let base = platformed.cgroup(vnode)?;
+            let (_, steps) = base.add(self.host, self.hierarchies, &one.node)?;
+            pinfold_apply::add_steps(self.host, steps, self.journal)?;
+            one.note = None;
+            confined.push(member);
+        }
+        Ok(confined)
     }
 
     fn join(
@@ -146,21 +184,8 @@ impl PlatformServer<'_, '_> {
                 one.note = change.unwrap_or_else(|failure| Some(failure.message));
                 continue;
             }
-            let pus = one.node.pus();
-            let changed = one.cgroup.changed_cpus(self.host, self.hierarchies, &pus);
-            one.note = match changed {
-                Ok(None) => None,
-                Ok(Some(cpus)) => {
-                    let cpus = if cpus.is_empty() {
-                        "removed its list of CPUs".to_owned()
-                    } else {
-                        format!("set its CPUs to {cpus:?}")
-                    };
-                    let slowed = cpus_text(&pus);
-                    Some(format!(
-                        "another program has {cpus}: only what runs on {slowed} is slowed"
-                    ))
-                }
+            one.note = match one.change(self.host, self.hierarchies) {
+                Ok(change) => change,
                 Err(error) => Some(error.to_string()),
             };
             // A process may end while it is moved.
