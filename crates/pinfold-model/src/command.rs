@@ -61,6 +61,21 @@ pub fn quote(argument: &str) -> String {
 /// Splits as `env -S` does: at blanks outside quotes. A backslash makes the next character literal;
 /// `\_` is a blank. Variables (`${NAME}`) are kept as written.
 pub fn split_words(text: &str) -> Vec<String> {
+    split(text).words
+}
+
+/// The words of a command that a user typed as one argument; `None` if a quote is not closed.
+pub fn split_command(text: &str) -> Option<Vec<String>> {
+    let split = split(text);
+    split.open_quote.is_none().then_some(split.words)
+}
+
+struct Split {
+    words: Vec<String>,
+    open_quote: Option<char>,
+}
+
+fn split(text: &str) -> Split {
     let mut words: Vec<String> = Vec::new();
     let mut word: Option<String> = None;
     let mut quote: Option<char> = None;
@@ -83,12 +98,20 @@ pub fn split_words(text: &str) -> Vec<String> {
         }
     }
     words.extend(word);
-    words
+    Split { words, open_quote: quote }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_with_an_open_quote_is_none() {
+        assert_eq!(split_command("a 'b c' \"d\""), Some(split_words("a 'b c' d")));
+        for open in ["a 'b", "\"", "a 'b' \"c'"] {
+            assert_eq!(split_command(open), None, "{open}");
+        }
+    }
 
     #[test]
     fn a_command_repeats_the_global_options() {

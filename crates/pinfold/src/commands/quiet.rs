@@ -2,7 +2,7 @@
 //! disturbed them.
 
 use pinfold_host::process;
-use pinfold_model::command::split_words;
+use pinfold_model::command::split_command;
 use pinfold_model::{Finding, IsolationScope, Plan, Request, Speed, Topology, VnodeRequest};
 use pinfold_run::claims::{self, Claims};
 use pinfold_run::emulate::exec;
@@ -89,7 +89,10 @@ fn jobs(arguments: &QuietArgs) -> Result<Vec<Job>, Failure> {
             return Err(Failure::new(Exit::Input, format!("--job: {name} is given twice"))
                 .with_hint("give each job its own name"));
         }
-        jobs.push(Job { name, command: split_words(command) });
+        let command = split_command(command).ok_or_else(|| {
+            Failure::new(Exit::Input, format!("--job: a quote is not closed in {text:?}"))
+        })?;
+        jobs.push(Job { name, command });
     }
     if jobs.is_empty() {
         let command = arguments.command.clone();

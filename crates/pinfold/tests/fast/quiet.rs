@@ -29,6 +29,7 @@ fn bad_input_is_refused_before_anything_changes() {
     check(&["--job", "ls"], 2, "--job: expected NAME: COMMAND, got \"ls\"", &state);
     check(&["--job", "a: true", "--job", "a: true"], 2, "--job: a is given twice", &state);
     check(&["--job", "a:"], 2, "no command was given", &state);
+    check(&["--job", "a: sh -c 'true"], 2, "a quote is not closed", &state);
     check(&["--profile", "latensy", "--dry-run", "--", "true"], 2, "did you mean latency?", &state);
     check(&["--", "no-such-benchmark"], 127, "no-such-benchmark", &state);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use pinfold_host::process::Spawn;
 use pinfold_host::{Clock as _, SystemClock, paths, proc_stat};
-use pinfold_model::command::split_words;
+use pinfold_model::command::split_command;
 use pinfold_model::{Tid, escape};
 use pinfold_probe::histogram::Histogram;
 use pinfold_probe::sched_latency::{self, Level, RoleLatency, SchedLatency};
@@ -202,7 +202,8 @@ impl LiveMachine<'_, '_> {
     ) -> Result<f64, Stop> {
         let signal = EndSignal::new();
         let signal = signal.map_err(|error| Failure::new(Exit::Host, error.to_string()))?;
-        let words = split_words(&figure.command);
+        let words = split_command(&figure.command)
+            .ok_or_else(|| figure_failure(figure, "a quote is not closed"))?;
         let (program, words) =
             words.split_first().ok_or_else(|| figure_failure(figure, "it has no program"))?;
         let spawn = Spawn::new(program).args(words).die_with_parent(true);
