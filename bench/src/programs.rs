@@ -21,6 +21,8 @@ use crate::scratch::Scratch;
 
 const ROUNDS: u32 = 8;
 const VNODE: &str = "programs";
+/// The rival that is a program, in a vnode of full speed.
+const CPULIMIT: &str = "cpulimit";
 /// Full speed, and the others, in percent.
 const FULL: u32 = 100;
 const SPEEDS: [u32; 3] = [75, 50, 25];
@@ -33,33 +35,22 @@ const LINES: u32 = 60_000;
 
 /// What slows a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rival {
-    Method(Method),
-    Cpulimit,
+struct Rival {
+    name: &'static str,
+    /// The method of the vnode in which it runs.
+    method: Method,
+    /// The length of its turns; `None` for that of the method.
+    period: Option<&'static str>,
 }
 
 impl Rival {
-    const ALL: [Self; 4] = [
-        Self::Method(Method::Stall),
-        Self::Method(Method::Hogs),
-        Self::Method(Method::Quota),
-        Self::Cpulimit,
+    const ALL: [Self; 5] = [
+        Self { name: "stall", method: Method::Stall, period: None },
+        Self { name: "stall, turns of 1 ms", method: Method::Stall, period: Some("1ms") },
+        Self { name: "hogs", method: Method::Hogs, period: None },
+        Self { name: "quota", method: Method::Quota, period: None },
+        Self { name: CPULIMIT, method: Method::Quota, period: None },
     ];
-
-    /// The method of the vnode in which it runs.
-    fn method(self) -> Method {
-        match self {
-            Self::Method(method) => method,
-            Self::Cpulimit => Method::Quota,
-        }
-    }
-
-    fn name(self) -> String {
-        match self {
-            Self::Method(method) => method.to_string(),
-            Self::Cpulimit => "cpulimit".to_owned(),
-        }
-    }
 }
 
 /// A program that reads files of the scratch folder.
@@ -249,7 +240,7 @@ fn table(percent: u32, programs: &[&Program], achieved: &[Achieved]) -> Table {
     }
     let small = small.iter().map(|count| format!("{count} of {}", programs.len()));
     rows.push([format!("error of at most {SMALL} points")].into_iter().chain(small).collect());
-    let names = Rival::ALL.map(Rival::name);
+    let names = Rival::ALL.iter().map(|rival| rival.name.to_owned());
     Table { head: [format!("at {percent} %")].into_iter().chain(names).collect(), rows }
 }
 
@@ -280,10 +271,13 @@ pub fn write_inputs(scratch: &Scratch, random: &mut Pcg32) -> Result<(), Failure
 impl<'s> Node<'s> {
     /// Starts the vnode at full speed.
     fn start(rival: Rival, tools: Tools<'s>) -> Result<Self, Failure> {
-        let text = format!(
+        let mut text = format!(
             "[[vnode]]\nname = \"{VNODE}\"\ncores = 1\nspeed = \"100%\"\nmethod = \"{}\"\n",
-            rival.method()
+            rival.method
         );
+        if let Some(period) = rival.period {
+            text.push_str(&format!("period = \"{period}\"\n"));
+        }
         let platform = Platform::up(tools, VNODE, &text)?;
         Ok(Self { platform, rival, folder: tools.folder })
     }
@@ -309,17 +303,13 @@ impl<'s> Node<'s> {
     /// The time of a program (s).
     fn time(&self, program: &Program, percent: u32) -> Result<f64, Failure> {
         let mut words = Vec::new();
-        match self.rival {
-            Rival::Method(_) => {
-                self.platform.set(VNODE, f64::from(percent) / 100.0)?;
-                self.platform.settle();
-            }
-            Rival::Cpulimit if percent == FULL => {}
-            Rival::Cpulimit => {
-                let options = ["cpulimit", "--foreground", "--monitor-forks", "--quiet", "--limit"];
-                words.extend(options.map(str::to_owned));
-                words.extend([percent.to_string(), "--".to_owned()]);
-            }
+        if self.rival.name != CPULIMIT {
+            self.platform.set(VNODE, f64::from(percent) / 100.0)?;
+            self.platform.settle();
+        } else if percent != FULL {
+            let options = [CPULIMIT, "--foreground", "--monitor-forks", "--quiet", "--limit"];
+            words.extend(options.map(str::to_owned));
+            words.extend([percent.to_string(), "--".to_owned()]);
         }
         words.extend(program.timed(self.folder));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
