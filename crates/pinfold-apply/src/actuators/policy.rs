@@ -27,10 +27,8 @@ pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Re
         None => ReadBack::Gone,
         Some(found) if found == policy => ReadBack::AsAsked,
         Some(found) => {
-            let ignored = match policy {
-                Policy::Slice { .. } => "; kernels before Linux 6.12 ignore slices",
-                _ => "",
-            };
+            let is_slice = matches!(policy, Policy::Slice { .. });
+            let ignored = if is_slice { "; kernels before Linux 6.12 ignore slices" } else { "" };
             ReadBack::Other { wanted: policy.to_string(), found: format!("{found}{ignored}") }
         }
     })
