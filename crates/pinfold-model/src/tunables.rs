@@ -115,6 +115,9 @@ pub struct Tunable {
     pub fault: fn(&Value, &Tuning) -> Option<String>,
     /// What a host lacks, or would refuse.
     pub wrong: fn(&Setting, &Plan, &Topology) -> Vec<Finding>,
+    /// Why `tune --try` cannot set it for a few seconds and take it back, as a sentence without full
+    /// stop.
+    pub trial_refusal: fn(&Value) -> Option<&'static str>,
     /// Its answer in single output formats, by their names. All others give their answer for a
     /// setting of the host.
     pub said: &'static [(&'static str, FormatRule)],
@@ -134,6 +137,7 @@ const HOST_SETTING: Tunable = Tunable {
     example: "",
     fault: |_, _| None,
     wrong: |_, _, _| Vec::new(),
+    trial_refusal: |_| None,
     said: &[],
 };
 

@@ -253,6 +253,9 @@ fn fitting_host(path: &str, plan: Plan, topology: &Topology) -> Result<Plan, Fai
     Ok(plan)
 }
 
+/// The option that sets a tunable.
+const TUNABLE: &str = "--tunable";
+
 /// A plan around the claims of others, with tunables from the command line and findings about the
 /// claims. If the tunables are refused only because of the claims, the claims give way: they are a
 /// warning and never prevent a placement.
@@ -266,20 +269,22 @@ pub fn plan_with_tunables(
     plan: impl Fn(&Claims) -> Result<Plan, Failure>,
 ) -> Result<Plan, Failure> {
     let mut around = plan(claims)?;
-    if let Err(failure) = set_tunables(&mut around, tunables, topology) {
+    if let Err(failure) = set_tunables(TUNABLE, &mut around, tunables, topology) {
         if claims.all().is_empty() {
             return Err(failure);
         }
         let Ok(alone) = plan(&Claims::default()) else { return Err(failure) };
         around = alone;
-        set_tunables(&mut around, tunables, topology)?;
+        set_tunables(TUNABLE, &mut around, tunables, topology)?;
     }
     planning::report_in(claims, &mut around);
     Ok(around)
 }
 
-/// Adds tunables from the command line to a plan, with findings about those that have no effect.
+/// Adds tunables of this option of the command line to a plan, with findings about those that have
+/// no effect.
 pub fn set_tunables(
+    option: &str,
     plan: &mut Plan,
     tunables: &[String],
     topology: &Topology,
@@ -290,10 +295,10 @@ pub fn set_tunables(
         let (key, value) = words.split_once('=').unwrap_or((words, ""));
         let place = value.rsplit_once([':', '=']).map(|(place, _)| place);
         if !keys.insert((key.trim(), place)) {
-            return Err(Failure::new(Exit::Input, format!("--tunable: {key} is given twice"))
+            return Err(Failure::new(Exit::Input, format!("{option}: {key} is given twice"))
                 .with_hint("give each tunable once"));
         }
-        name_option("--tunable", requests::set_tunable(plan, words))?;
+        name_option(option, requests::set_tunable(plan, words))?;
     }
     let wrong = pinfold_plan::validate(plan, topology);
     let problem = wrong.iter().find(|finding| finding.severity == Severity::Problem);
@@ -306,7 +311,7 @@ pub fn set_tunables(
     }
     match problem.filter(|_| !tunables.is_empty()) {
         Some(finding) => {
-            let text = format!("--tunable: {}: {}", finding.subject, finding.text);
+            let text = format!("{option}: {}: {}", finding.subject, finding.text);
             let hint = finding.hint.as_deref();
             Err(Failure::new(Exit::Input, text)
                 .with_hint(hint.unwrap_or("docs/tunables.md has the values of each tunable")))

@@ -35,6 +35,7 @@ pub static TUNABLE: Tunable = Tunable {
     values: Values::Pool,
     kernel: Some(KernelFile { place: Place::Pool, shape: Shape::Rounded, usual: "0" }),
     example: "0:2048:16",
+    trial_refusal: |_| Some("a machine that runs does not use pages of a pool that is made later"),
     wrong,
     said: &[
         (

@@ -17,5 +17,6 @@ pub static TUNABLE: Tunable = Tunable {
         usual: "1",
     }),
     example: "off",
+    trial_refusal: |value| value.is_on().then_some("huge pages that were made stay"),
     ..HOST_SETTING
 };

@@ -1,7 +1,7 @@
 //! Kernel samepage merging (<https://docs.kernel.org/admin-guide/mm/ksm.html>): stopped with the
 //! merged pages kept, running, or stopped with all pages unmerged.
 
-use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Values};
+use super::{FormatRule, HOST_SETTING, KernelFile, Place, Shape, Tunable, Value, Values};
 
 /// The row of this tunable.
 pub static TUNABLE: Tunable = Tunable {
@@ -17,6 +17,14 @@ pub static TUNABLE: Tunable = Tunable {
     }),
     doctor: "KSM off",
     example: "unmerge",
+    trial_refusal: |value| {
+        let Value::Word(word) = value else { return None };
+        match *word {
+            "run" => Some("pages that were merged stay merged"),
+            "unmerge" => Some("pages are merged again only much later"),
+            _ => None,
+        }
+    },
     said: &[
         (
             "libvirt",

@@ -17,6 +17,7 @@ pub static TUNABLE: Tunable = Tunable {
     }),
     doctor: "NUMA balancing off",
     example: "off",
+    trial_refusal: |value| value.is_on().then_some("pages that were moved stay where they are"),
     said: &[(
         "cmdline",
         FormatRule::By(|setting, _| {

@@ -16,6 +16,7 @@ pub static TUNABLE: Tunable = Tunable {
     values: Values::Cpus { raw: "0" },
     kernel: Some(KernelFile { place: Place::Cpu("online"), shape: Shape::Integer, usual: "1" }),
     example: "3",
+    trial_refusal: |_| Some("tasks, interrupts and kernel threads leave a CPU that goes offline"),
     wrong: |setting, plan, topology| {
         let mut findings = unknown(setting, topology);
         findings.extend(boot_cpu(setting));

@@ -19,6 +19,9 @@ pub static TUNABLE: Tunable = Tunable {
     values: Values::Words(&[(ISOLATED, ISOLATED), (ROOT, ROOT)]),
     doctor: "isolated partitions",
     example: ISOLATED,
+    trial_refusal: |_| {
+        Some("the threads move into another group, and the host's tasks off the CPUs, each time")
+    },
     wrong: |_, plan, _| {
         if plan.isolation == IsolationScope::Host && !plan.exclusive.is_empty() {
             return Vec::new();

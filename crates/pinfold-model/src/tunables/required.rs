@@ -11,6 +11,7 @@ pub static TUNABLE: Tunable = Tunable {
     meaning: "the plan is not applied if the host lacks or refuses a tunable",
     values: Values::Words(&[("yes", ""), ("no", "")]),
     example: "yes",
+    trial_refusal: |_| Some("it is an option of a plan and changes nothing on the host"),
     said: &[
         ("libvirt", ALONE),
         ("virsh", ALONE),

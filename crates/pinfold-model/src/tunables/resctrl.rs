@@ -25,6 +25,9 @@ pub static TUNABLE: Tunable = Tunable {
     values: Values::Share,
     doctor: "resctrl",
     example: "L3:0=f0",
+    trial_refusal: |_| {
+        Some("the threads change their group of resctrl, and a cache fills more slowly than that")
+    },
     wrong,
     said: &[
         ("libvirt", FormatRule::By(libvirt)),

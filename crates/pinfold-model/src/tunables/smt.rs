@@ -19,6 +19,7 @@ pub static TUNABLE: Tunable = Tunable {
         usual: "on",
     }),
     example: "off",
+    trial_refusal: |_| Some("tasks, interrupts and kernel threads leave a CPU that goes offline"),
     wrong: |setting, plan, topology| {
         if !setting.value.is_on() {
             return offline::in_use(plan, topology);

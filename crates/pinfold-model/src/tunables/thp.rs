@@ -17,6 +17,9 @@ pub static TUNABLE: Tunable = Tunable {
     }),
     doctor: "transparent huge pages",
     example: "never",
+    trial_refusal: |_| {
+        Some("it acts on memory that is touched later, and huge pages that were made stay")
+    },
     said: &[
         ("cmdline", FormatRule::Line("transparent_hugepage={}")),
         ("tuned", FormatRule::Lines("vm", &["transparent_hugepages={}"], "")),

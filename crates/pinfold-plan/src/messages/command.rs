@@ -248,7 +248,8 @@ fn vnode_words(vnode: &VnodeRequest) -> String {
 }
 
 /// `vcpu3=7`, `iothread:disk=9`
-fn pin_word(pin_request: &PinRequest) -> String {
+/// A pin by hand as `--pin` takes it: `vcpu3=7`, `iothread:disk=9`.
+pub fn pin_word(pin_request: &PinRequest) -> String {
     let has_ids = RoleKind::of_text(&pin_request.role).is_some_and(RoleKind::has_ids);
     let role = match pin_request.role.split_once('(') {
         Some((kind, id)) if has_ids => format!("{kind}:{}", id.trim_end_matches(')')),

@@ -1,4 +1,4 @@
-//! `tune` on a running machine: placements are applied in place, in short windows.
+//! `tune` on a running machine: placements and settings are applied in place, in short windows.
 //!
 //! ```text
 //! one window of the present placement, not counted: what the machine waits, what a window costs
@@ -14,6 +14,7 @@
 
 mod machine;
 mod plans;
+mod settings;
 mod verdicts;
 mod window;
 
@@ -27,6 +28,7 @@ use pinfold_study::tune::MOST_RACE_BLOCKS;
 use pinfold_vm::VmSelector;
 
 use self::machine::LiveMachine;
+use self::plans::Source;
 use self::verdicts::{Lane, Settled};
 use self::window::{Observation, Stop, Window};
 use crate::message::say;
@@ -77,8 +79,10 @@ pub struct Options {
     pub max_harm: f64,
     /// Time that it may take (ns).
     pub budget_ns: u64,
-    /// Strategies to try; empty for all.
+    /// Strategies to try; empty for all, or for none if there are settings.
     pub strategies: Vec<String>,
+    /// Settings to try on the present placement: tunables as `--tunable` takes them, or profiles.
+    pub settings: Vec<String>,
     /// CPUs that nothing may use.
     pub avoid: CpuSet,
     /// True to plan as if the host had no other owners of CPUs.
@@ -112,13 +116,26 @@ pub enum FigureSource {
     Command(String),
 }
 
-/// The result of one placement.
+/// What makes a candidate stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// `pinfold apply` to the machine with these arguments.
+    Apply(Vec<String>),
+    /// Commands of a shell, where apply would move threads of the machine.
+    Shell(Vec<String>),
+}
+
+/// The result of one candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its strategy, or that it is the present one.
+    /// Its strategy or setting, or that it is the present placement.
     pub name: String,
-    /// Other strategies with the same placement.
+    /// True for a setting on the present placement.
+    pub is_setting: bool,
+    /// Other candidates that are the same.
     pub same: Vec<String>,
+    /// What makes it stay; `None` for the present placement, and if no command does.
+    pub next: Option<Next>,
     /// Number of its windows.
     pub windows: usize,
     /// Median of its figures.
@@ -202,7 +219,8 @@ pub fn search(options: &Options, on: SearchHost<'_>) -> Result<LiveReport, Failu
     } else {
         claims::for_plan(on.host, on.state)?.without_machine(on.host, vm.found.pid, &vm.name)
     };
-    let (candidates, findings) = plans::candidates(options, on.host, &vm, &topology, &claims)?;
+    let source = Source { options, host: on.host, vm: &vm, topology: &topology, claims: &claims };
+    let (candidates, findings) = plans::candidates(source)?;
     let supervision = Supervision { journals: &journals, program: on.program };
     let name = vm.name.clone();
     let mut machine = LiveMachine::begin(on.host, vm, options, &candidates[0], supervision)?;
@@ -286,7 +304,7 @@ impl Search<'_, '_, '_> {
             if self.refused.len() + 2 == self.lanes.len()
                 && let Some(why) = self.refused.first()
             {
-                return Err(Failure::new(Exit::Host, format!("no placement was tried: {why}"))
+                return Err(Failure::new(Exit::Host, format!("nothing was tried: {why}"))
                     .with_hint("run the search as the user who owns the machine, or as root"));
             }
             let took_ns = SystemClock.now_ns().saturating_sub(begin_ns) / windows;
@@ -351,7 +369,7 @@ impl Search<'_, '_, '_> {
         }
         let least_ns = self.options.budget_ns - left_ns + windows * window_ns * u64::from(needed);
         let hint = format!(
-            "set --budget to {} or more, or name fewer --strategies",
+            "set --budget to {} or more, or try less (--strategies, --try)",
             time::wait(least_ns + least_ns / 10)
         );
         if blocks < u64::from(FEWEST_BLOCKS) {
@@ -440,11 +458,18 @@ impl Search<'_, '_, '_> {
     }
 
     fn report_limits(&mut self, rows: &[Row], blocks: u32, needed: u32) {
-        self.findings.push(Finding::note(
-            "memory",
-            "only threads were moved: the guest's memory stayed where it is, so the result holds \
-             for that memory",
-        ));
+        let mut candidates = self.lanes.iter().filter_map(|lane| lane.placed.as_ref());
+        if candidates.clone().any(|placed| !placed.is_setting) {
+            self.findings.push(Finding::note(
+                "memory",
+                "only threads were moved: the guest's memory stayed where it is, so the result \
+                 holds for that memory",
+            ));
+        }
+        if candidates.any(|placed| settings::is_of_host(&placed.plan)) {
+            let text = "settings of the host acted on all its machines in their windows";
+            self.findings.push(Finding::note("host", text));
+        }
         let differs = matches!(rows[1].verdict, Some(Verdict::Better | Verdict::Worse));
         if differs {
             let text = "the two measurements of the present placement differ from each other: the \
@@ -458,7 +483,7 @@ impl Search<'_, '_, '_> {
             let text = format!("{blocks} blocks were measured; a verdict needs {needed}");
             self.findings.push(
                 Finding::warning("budget", text)
-                    .with_hint("set a longer --budget, or name fewer --strategies"),
+                    .with_hint("set a longer --budget, or try less (--strategies, --try)"),
             );
         }
     }

@@ -47,9 +47,15 @@ pub struct TuneArgs {
     /// Stop after this time, such as 330s or 10m [default: 10m; for a running machine 3m]
     #[arg(long, value_name = "TIME")]
     pub budget: Option<String>,
-    /// Try these strategies, separated by commas [default: all; with --demo, six of them]
+    /// Try these strategies, separated by commas [default: all; with --demo, six of them; not any
+    /// with --try]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub strategies: Vec<String>,
+    /// Try a setting on the present placement of a running machine: KEY=VALUE, as --tunable takes it
+    /// (docs/tunables.md), or a profile for each of its tunables; may be repeated. Without
+    /// --strategies only settings are tried
+    #[arg(long = "try", value_name = "SETTING", requires = "VmArgs")]
+    pub tries: Vec<String>,
     /// Measure every placement in every block. By default, if there are more than three,
     /// placements that cannot win are dropped early, and at most three are confirmed
     #[arg(long, conflicts_with = "VmArgs")]

@@ -7,7 +7,7 @@ use pinfold_model::text::count_noun;
 use pinfold_model::{Command, escape};
 use pinfold_report::format;
 use pinfold_run::tune::live::{
-    self, FigureCommand, FigureSource, LiveReport, Options, Row, SearchHost,
+    self, FigureCommand, FigureSource, LiveReport, Next, Options, Row, SearchHost,
 };
 use pinfold_run::{Exit, Failure, HelperProgram, inputs, time};
 use pinfold_stats::{Direction, Verdict};
@@ -37,17 +37,19 @@ pub fn tune(
         max_harm: share("--max-harm", &arguments.max_harm)?,
         budget_ns: time::parse_ns("--budget", arguments.budget.as_deref().unwrap_or("3m"))?,
         strategies: arguments.strategies.clone(),
+        settings: arguments.tries.clone(),
         avoid,
         ignore_claims: arguments.ignore_claims,
         seed: arguments.seed,
     };
     let on = SearchHost { host, state, program: &HelperProgram::own()? };
     let report = live::search(&options, on)?;
-    let next = report.winner.map(|at| apply_command(&options, &report.rows[at], arguments));
+    let next = report.winner.and_then(|at| report.rows[at].next.as_ref());
+    let next = next.map(|next| command(&options.selector, next));
     if arguments.json {
-        print_data(&to_json(&report, next.as_ref()).to_string());
+        print_data(&to_json(&report, next.as_deref()).to_string());
     } else {
-        print_report(&report, next.as_ref());
+        print_report(&report, next.as_deref());
     }
     Ok(())
 }
@@ -62,10 +64,14 @@ fn share(option: &str, text: &str) -> Result<f64, Failure> {
     })
 }
 
-/// The command that applies a placement of the search.
-fn apply_command(options: &Options, row: &Row, arguments: &TuneArgs) -> Command {
+/// The command that makes a candidate of the search stay.
+fn command(selector: &VmSelector, next: &Next) -> String {
+    let words = match next {
+        Next::Shell(commands) => return commands.join(" && "),
+        Next::Apply(words) => words,
+    };
     let apply = Command::new("apply");
-    let apply = match &options.selector {
+    let apply = match selector {
         VmSelector::Socket(hypervisor, socket) => {
             apply.arg(hypervisor.display_strings().option).arg(socket)
         }
@@ -73,32 +79,29 @@ fn apply_command(options: &Options, row: &Row, arguments: &TuneArgs) -> Command 
         VmSelector::Pid(pid) => apply.arg("--pid").arg(&pid.to_string()),
         VmSelector::Name(name) => apply.arg(name),
     };
-    let mut apply = apply.arg("--strategy").arg(&row.name);
-    if !arguments.avoid.is_empty() {
-        apply = apply.arg("--avoid").arg(&arguments.avoid);
-    }
-    if arguments.ignore_claims { apply.arg("--ignore-claims") } else { apply }
+    words.iter().fold(apply, |apply, word| apply.arg(word)).to_string()
 }
 
-fn print_report(report: &LiveReport, next: Option<&Command>) {
+fn print_report(report: &LiveReport, next: Option<&str>) {
     let tone = if report.winner.is_some() { Tone::Good } else { Tone::Mixed };
     output::answer(tone, &answer(report));
     show(&format!("\n{}", figure_text(report)));
     let mut table = screen::rows();
-    table.set_header(["placement", "figure", "ratio [95 %]", "p99 wait", "longest", "verdict"]);
+    let candidate = candidate_word(report);
+    table.set_header([candidate, "figure", "ratio [95 %]", "p99 wait", "longest", "verdict"]);
     for row in &report.rows {
         table.add_row(cells(report, row));
     }
     print_data(&format!("{}\n", screen::draw_table(table, 1..5)));
     for row in report.rows.iter().filter(|row| !row.same.is_empty()) {
-        show(&format!("{}: the same placement as {}", row.name, row.same.join(", ")));
+        show(&format!("{}: the same {} as {}", row.name, kind_of(row), row.same.join(", ")));
     }
     for row in report.rows.iter().filter(|row| row.dropped.is_some()) {
         show(&format!("{}: {}", row.name, row.dropped.as_deref().unwrap_or_default()));
     }
     let wash_out = &report.wash_out;
     show(&format!(
-        "{} in {}, each with every placement in random order (seed {}); a window observes {}",
+        "{} in {}, each with every {candidate} in random order (seed {}); a window observes {}",
         count_noun(report.blocks, "block"),
         time::wait(report.took_ns),
         report.seed,
@@ -112,10 +115,26 @@ fn print_report(report: &LiveReport, next: Option<&Command>) {
         count_noun(wash_out.windows, "window")
     ));
     report.findings.iter().for_each(|finding| show(&finding.to_string()));
-    show(&match next {
-        Some(command) => format!("Next: {command}"),
-        None => "The machine is as it was before the search".to_owned(),
+    show(&match (next, report.winner) {
+        (Some(command), _) => format!("Next: {command}"),
+        (None, Some(at)) => format!(
+            "The machine is as it was before the search; `pinfold apply` cannot set {} and keep the \
+             CPUs of all its threads",
+            report.rows[at].name
+        ),
+        (None, None) => "The machine is as it was before the search".to_owned(),
     });
+}
+
+/// What a row is.
+fn kind_of(row: &Row) -> &'static str {
+    if row.is_setting { "setting" } else { "placement" }
+}
+
+/// What all rows are.
+fn candidate_word(report: &LiveReport) -> &'static str {
+    let has_settings = report.rows.iter().any(|row| row.is_setting);
+    if has_settings { "candidate" } else { "placement" }
 }
 
 /// The first line.
@@ -124,21 +143,25 @@ fn answer(report: &LiveReport) -> String {
     let winner = report.winner.map(|at| &report.rows[at]);
     if let Some((row, ratio)) = winner.and_then(|row| Some((row, row.ratio?))) {
         return format!(
-            "{name}: {} is better than the present placement: {:.2} of its figure",
-            row.name, ratio.ratio
+            "{name}: {} is better than the present {}: {:.2} of its figure",
+            row.name,
+            kind_of(row),
+            ratio.ratio
         );
     }
     let tried: Vec<&Row> = report.rows.iter().skip(2).collect();
+    let candidate = candidate_word(report);
     if tried.iter().all(|row| row.dropped.is_some()) {
-        return format!("{name}: not settled: each placement was dropped");
+        return format!("{name}: not settled: each {candidate} was dropped");
     }
     let is_settled = tried.iter().all(|row| {
         row.dropped.is_some() || matches!(row.verdict, Some(Verdict::Same | Verdict::Worse))
     });
     if is_settled {
-        format!("{name}: keep the present placement: none of {} is better", tried.len())
+        let present = if candidate == "placement" { "placement" } else { "state" };
+        format!("{name}: keep the present {present}: none of {} is better", tried.len())
     } else {
-        format!("{name}: not settled: no placement is shown to be better than the present one")
+        format!("{name}: not settled: no {candidate} is shown to be better than the present one")
     }
 }
 
@@ -182,7 +205,7 @@ fn ns(ns: u64) -> String {
     format::duration(ns as f64)
 }
 
-fn to_json(report: &LiveReport, next: Option<&Command>) -> Value {
+fn to_json(report: &LiveReport, next: Option<&str>) -> Value {
     let (source, command, why) = match &report.source {
         FigureSource::LongestWait => ("longest-wait", None, None),
         FigureSource::WaitSum { why } => ("wait-sum", None, Some(why)),
@@ -193,7 +216,7 @@ fn to_json(report: &LiveReport, next: Option<&Command>) -> Value {
         "machine": report.machine,
         "answer": answer(report),
         "winner": report.winner.map(|at| &report.rows[at].name),
-        "next": next.map(ToString::to_string),
+        "next": next,
         "figure": { "source": source, "command": command, "why": why,
             "higher_is_better": report.direction == Direction::HigherIsBetter },
         "blocks": report.blocks,
@@ -215,6 +238,7 @@ fn to_json(report: &LiveReport, next: Option<&Command>) -> Value {
 fn row_json(row: &Row) -> Value {
     json!({
         "name": row.name,
+        "setting": row.is_setting,
         "same": row.same,
         "windows": row.windows,
         "figure": row.figure,

@@ -70,6 +70,11 @@ impl Machine {
 
     /// A machine with these options in addition to [`BASE`].
     pub fn start_in(sandbox: Sandbox, options: &str) -> Option<Self> {
+        Self::start_by(&[], sandbox, options)
+    }
+
+    /// The same as a part of another command line, which executes it.
+    pub fn start_by(wrap: &[&str], sandbox: Sandbox, options: &str) -> Option<Self> {
         if is_missing(&[QEMU]) {
             return None;
         }
@@ -78,7 +83,8 @@ impl Machine {
         let guest = format!("guest={name},debug-threads=on");
         let words = BASE.split(' ').chain(options.split_whitespace());
         let words = words.chain(["-name", &guest, "-qmp", &monitor]);
-        let qemu = start_quietly(Spawn::new(QEMU).args(words));
+        let words: Vec<&str> = wrap.iter().copied().chain([QEMU]).chain(words).collect();
+        let qemu = start_quietly(Spawn::new(words[0]).args(&words[1..]));
         let machine = Self { sandbox, host: LiveHost::new().expect("a host"), qemu, name };
         // It opens its monitor, and answers there when its vCPUs are made.
         assert!(until(|| machine.thread("CPU 0/").is_some()), "QEMU makes its vCPUs");

@@ -6,7 +6,8 @@ use crate::common::machine::Machine;
 use crate::common::{Checked as _, SECOND_NS, Sandbox, TIMEOUT_NS, assert_parts, until};
 use pinfold_host::process::{self, Child, Spawn};
 use pinfold_host::{Clock as _, Host as _, HostMut as _, SystemClock};
-use pinfold_model::{CpuSet, Tid};
+use pinfold_model::command::split_words;
+use pinfold_model::{CpuSet, Policy, Tid};
 use pinfold_vm::Monitor as _;
 use pinfold_vm::qemu::QmpTransport as _;
 use serde_json::json;
@@ -20,13 +21,18 @@ struct Running {
 impl Running {
     /// `None`, reported, without QEMU, or on a host where no other placement exists.
     fn new(more: &str) -> Option<Self> {
+        Self::new_by(&[], more)
+    }
+
+    /// The same as a part of another command line, which executes it.
+    fn new_by(wrap: &[&str], more: &str) -> Option<Self> {
         let sandbox = Sandbox::new();
         // Its first instruction jumps to itself.
         let mut rom = vec![0_u8; 0x1_0000];
         rom[0xfff0..0xfff2].copy_from_slice(&[0xeb, 0xfe]);
         let rom = sandbox.write("rom", rom);
         let options = format!("-M q35 -accel tcg,thread=multi -bios {rom} {more}");
-        let machine = Machine::start_in(sandbox, &options)?;
+        let machine = Machine::start_by(wrap, sandbox, &options)?;
         let own = machine.host.affinity(Tid(0)).expect("a mask");
         if own.len() < 2 {
             crate::common::skip("only one CPU: there is no other placement");
@@ -265,4 +271,162 @@ fn without_bpf_the_sums_of_the_kernel_are_compared() {
     let said = output.expect_success().stdout_text();
     assert_parts(&said, &["from schedstat; single waits were not recorded: "]);
     running.assert_as_before();
+}
+
+/// The words of a search for settings of the vCPU.
+fn policy_words<'w>(pid: &'w str, budget: &'w str, tries: &[&'w str]) -> Vec<&'w str> {
+    let words = ["tune", "--pid", pid, "--budget", budget, "--seed", "1", "--max-harm", "100%"];
+    let tries = tries.iter().flat_map(|setting| ["--try", setting]);
+    words.into_iter().chain(tries).collect()
+}
+
+impl Running {
+    fn policy(&self) -> Policy {
+        self.machine.host.policy(self.vcpu()).expect("a policy")
+    }
+
+    /// Starts a search for a setting, and waits until the vCPU has it.
+    fn search_policy(&self) -> Child {
+        let pid = self.machine.pid();
+        let child = self.machine.start_logged(&policy_words(&pid, "10m", &[BATCH]));
+        let is_set = until(|| self.policy() == Policy::Batch { nice: 0 });
+        assert!(is_set, "{}", self.machine.read("said"));
+        child
+    }
+
+    #[track_caller]
+    fn assert_policy_as_before(&self) {
+        assert_eq!(self.policy(), Policy::default());
+        self.assert_as_before();
+    }
+}
+
+const BATCH: &str = "policy:vcpu=batch:0";
+
+#[test]
+fn settings_are_tried_on_the_present_placement() {
+    let Some(running) = Running::new("-smp 1") else { return };
+    let pid = running.machine.pid();
+    let tries = [BATCH, "policy:emulator=batch", "policy:vcpu=other:0"];
+    let words = [&policy_words(&pid, "60s", &tries)[..], &["--json"]].concat();
+    let found = running.machine.print_json(&words);
+    let placements = found["placements"].as_array().expect("placements");
+    let names: Vec<&str> = placements.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, ["present", "present (again)", BATCH, "policy:emulator=batch"], "{found}");
+    let blocks = found["blocks"].as_u64().expect("a number");
+    assert!(blocks >= 2, "{found}");
+    for one in &placements[2..] {
+        assert_eq!((&one["setting"], &one["dropped"]), (&json!(true), &json!(null)), "{found}");
+        assert_eq!(one["windows"].as_u64(), Some(blocks), "{found}");
+    }
+    let texts = found["findings"].to_string();
+    assert!(texts.contains("is the present setting"), "{found}");
+    assert!(!texts.contains("only threads were moved"), "{found}");
+    running.assert_policy_as_before();
+    // With --strategies both are tried.
+    let more = ["--strategies", "compact", "--json"];
+    let words = [&policy_words(&pid, "40s", &[BATCH])[..], &more].concat();
+    let found = running.machine.print_json(&words);
+    let both = (&found["placements"][2]["name"], &found["placements"][3]["name"]);
+    assert_eq!(both, (&json!("compact"), &json!(BATCH)), "{found}");
+    running.assert_policy_as_before();
+}
+
+#[test]
+fn the_command_for_a_setting_keeps_the_placement_and_sets_it() {
+    let Some(running) = Running::new("-smp 1") else { return };
+    let pid = running.machine.pid();
+    // The owner has pinned the vCPU.
+    let vcpu = running.vcpu();
+    let own: CpuSet = running.before[&vcpu].iter().take(1).collect();
+    running.machine.host.set_affinity(vcpu, &own).expect("it is moved");
+    let pinned = running.machine.masks();
+    // This figure is better while the vCPU has the policy batch (3), which is field 41 of its file;
+    // its name has a blank.
+    let stat = format!("/proc/{pid}/task/{vcpu}/stat");
+    let figure =
+        format!("sh -c 'sleep 0.1; test $(cut -d\" \" -f42 {stat}) = 3 && echo 1 || echo 2'");
+    let more = ["--figure", &figure, "--json"];
+    let found =
+        running.machine.print_json(&[&policy_words(&pid, "60s", &[BATCH])[..], &more].concat());
+    assert_eq!(found["winner"], json!(BATCH), "{found}");
+    let next = found["next"].as_str().expect("a command");
+    let words = split_words(next);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let at = words.iter().position(|word| *word == "apply").expect("apply");
+    running.machine.print(&words[at..]);
+    assert_eq!(running.policy(), Policy::Batch { nice: 0 });
+    assert_eq!(running.machine.changed(&pinned), BTreeMap::new(), "{next}");
+    running.machine.print(&["undo"]);
+    running.machine.host.set_affinity(vcpu, &running.before[&vcpu]).expect("it is moved");
+    running.assert_policy_as_before();
+}
+
+#[test]
+fn a_killed_search_for_settings_is_reverted() {
+    let Some(running) = Running::new("-smp 1") else { return };
+    let mut search = running.search_policy();
+    search.kill().expect("it ends");
+    assert!(until(|| running.policy() == Policy::default()));
+    assert!(until(|| running.machine.run(&["status"]).status.success()));
+    running.machine.run(&["undo", "--left"]).expect_success();
+    running.assert_policy_as_before();
+}
+
+#[test]
+fn a_policy_that_the_owner_sets_stays_and_ends_the_search() {
+    let Some(running) = Running::new("-smp 1") else { return };
+    let (mut search, vcpu) = (running.search_policy(), running.vcpu());
+    // A change while a window begins is taken for that of the window.
+    while search.try_wait().expect("its state").is_none() {
+        running.machine.host.set_policy(vcpu, Policy::Idle).expect("it is set");
+        SystemClock.sleep_ns(SECOND_NS / 2);
+    }
+    let said = running.expect_end(search, 1);
+    assert_parts(&said, &["the policy of vcpu(0)", "was changed from", "that change was kept"]);
+    assert_eq!(running.policy(), Policy::Idle);
+    running.machine.host.set_policy(vcpu, Policy::default()).expect("it is set");
+    running.assert_policy_as_before();
+}
+
+#[test]
+fn a_setting_that_the_kernel_refuses_is_dropped() {
+    if !process::is_root() || crate::common::is_missing(&["setpriv"]) {
+        return crate::common::skip("only root can take the right away here, with setpriv");
+    }
+    let without = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-all"];
+    // Pinfold may change threads only if they have no more rights than itself.
+    let Some(running) = Running::new_by(&without, "-smp 1") else { return };
+    let pid = running.machine.pid();
+    let tries = ["policy:vcpu=other:-5", BATCH];
+    let words = [&policy_words(&pid, "60s", &tries)[..], &["--json"]].concat();
+    let output = running.machine.run_by(&without, &words);
+    let said = output.expect_success().stdout_text();
+    let found: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    let [refused, other] = [&found["placements"][2], &found["placements"][3]];
+    let why = refused["dropped"].as_str().unwrap_or_default();
+    assert!(why.contains("cannot be applied") && why.contains("not permitted"), "{found}");
+    assert_eq!((&other["name"], &other["dropped"]), (&json!(BATCH), &json!(null)), "{found}");
+    assert!(found["blocks"].as_u64().is_some_and(|blocks| blocks >= 2), "{found}");
+    running.assert_policy_as_before();
+}
+
+#[test]
+fn what_cannot_be_tried_is_refused() {
+    let Some(running) = Running::new("-smp 1") else { return };
+    let pid = running.machine.pid();
+    for (words, part) in [
+        ("timer-migraton=off", "did you mean timer-migration?"),
+        ("latensy", "did you mean latency?"),
+        ("timer-migration=maybe", "is not one of on, off"),
+        ("smt=off", "cannot be tried in windows of a few seconds"),
+    ] {
+        running.machine.refuse(&policy_words(&pid, "10s", &[words]), 2, part);
+    }
+    let present = policy_words(&pid, "10s", &["policy:vcpu=other"]);
+    running.machine.refuse(&present, 1, "there is no other setting to try");
+    // A search by restarts sets no tunables.
+    let by_starts = ["tune", "--demo", "--try", BATCH];
+    running.machine.refuse(&by_starts, 2, "--libvirt");
+    running.assert_policy_as_before();
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use pinfold_apply::{Journal, NotReplaced};
+use pinfold_apply::{Journal, NotReplaced, TunableStatus};
 use pinfold_host::process::{self, Child, Stdio};
 use pinfold_host::{Clock as _, Host as _, LiveHost, SystemClock, paths, schedstat};
 use pinfold_model::text::count_noun;
-use pinfold_model::{CpuSet, Role, TaskId, Tid, escape};
+use pinfold_model::{CpuSet, Policy, Role, TaskId, Tid, escape};
 
 use super::Options;
 use super::plans::Placed;
@@ -31,6 +31,8 @@ pub(super) struct LiveMachine<'s, 'c> {
     journal: Journal<'c>,
     /// The masks of its threads as they are meant to be now.
     masks: BTreeMap<Tid, CpuSet>,
+    /// Their scheduling policies, likewise.
+    policies: BTreeMap<Tid, Policy>,
     guard: Option<HeartbeatThread>,
     /// Undoes the journal when the standard input that this process holds is closed.
     reverter: Child,
@@ -69,10 +71,11 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
             name: vm.name,
             journal,
             masks: BTreeMap::new(),
+            policies: BTreeMap::new(),
             guard: None,
             reverter: reverter.detach().start()?,
         };
-        machine.masks = machine.read_masks()?;
+        machine.read_threads()?;
         Ok(machine)
     }
 
@@ -96,6 +99,7 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
     /// present one is then active.
     pub fn place(&mut self, placed: Option<&Placed>) -> Result<Option<String>, Failure> {
         self.check()?;
+        self.check_tunables()?;
         let former = self.guard.take();
         let why = match placed {
             None => self.put_back().map(|()| None),
@@ -108,7 +112,7 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
             return Err(Failure::new(Exit::Vm, text));
         }
         let why = why?;
-        self.masks = self.read_masks()?;
+        self.read_threads()?;
         Ok(why)
     }
 
@@ -152,7 +156,8 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
         undone.map(drop)
     }
 
-    /// Fails if the search must end: a request to stop, the end of the machine, another mask.
+    /// Fails if the search must end: a request to stop, the end of the machine, another mask or
+    /// policy.
     pub fn check(&self) -> Result<(), Failure> {
         if interrupt::is_requested() {
             return Err(interrupt_failure());
@@ -171,7 +176,40 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.check_policies()
+    }
+
+    /// The watchdog of real-time threads may change their policies.
+    fn check_policies(&self) -> Result<(), Failure> {
+        if self.guard.is_some() {
+            return Ok(());
+        }
+        for (tid, policy) in &self.policies {
+            match self.host.policy(*tid) {
+                Ok(now) if now == *policy => {}
+                Ok(now) => {
+                    return Err(self.change_failure(&format!(
+                        "the policy of {} (thread {tid}) was changed from {policy} to {now}",
+                        self.role(*tid)
+                    )));
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         Ok(())
+    }
+
+    /// Fails if another program changed a tunable of the present window.
+    fn check_tunables(&self) -> Result<(), Failure> {
+        let tunables = pinfold_apply::read_tunables(self.host, self.journal.record())?;
+        let Some(changed) = tunables.into_iter().find(|tunable| !tunable.ok) else {
+            return Ok(());
+        };
+        let TunableStatus { path, planned, found, .. } = changed;
+        let found = found.unwrap_or_else(|| "gone".to_owned());
+        let what = format!("{path} was set to {planned} and is now {found}");
+        Err(change_failure("a tunable of the host", &what))
     }
 
     /// Finds it again, to compare its vCPUs and its state.
@@ -205,13 +243,7 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
     }
 
     fn change_failure(&self, what: &str) -> Failure {
-        let text = format!(
-            "the search ended because another program changed machine {}: {what}; that change was \
-             kept",
-            self.short_name()
-        );
-        Failure::new(Exit::No, text)
-            .with_hint("run the search again when nothing else places this machine")
+        change_failure(&format!("machine {}", self.short_name()), what)
     }
 
     /// A machine that ends has no threads for a moment before its process has ended.
@@ -242,25 +274,28 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
         known.map_or_else(|| Role::Worker.to_string(), |(_, role)| role.to_string())
     }
 
-    /// The masks of all threads of its process, and of its threads in others.
-    fn read_masks(&self) -> Result<BTreeMap<Tid, CpuSet>, Failure> {
+    /// Reads masks and policies of all threads of its process, and of its threads in others.
+    fn read_threads(&mut self) -> Result<(), Failure> {
         let names = match self.host.list(&paths::task_dir(self.process.tid)) {
             Ok(names) => names,
             Err(error) if error.is_gone() => Vec::new(),
             Err(error) => return Err(error.into()),
         };
         let own = names.iter().filter_map(|name| name.parse().ok().map(Tid));
-        let mut masks = BTreeMap::new();
+        self.masks.clear();
+        self.policies.clear();
         for tid in own.chain(self.tasks.iter().map(|(task, _)| task.tid)) {
-            match self.host.affinity(tid) {
-                Ok(mask) => {
-                    masks.insert(tid, mask);
+            let read = self.host.affinity(tid).and_then(|mask| Ok((mask, self.host.policy(tid)?)));
+            match read {
+                Ok((mask, policy)) => {
+                    self.masks.insert(tid, mask);
+                    self.policies.insert(tid, policy);
                 }
                 Err(error) if error.is_gone() => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(masks)
+        Ok(())
     }
 
     /// Run time and run delays of the vCPUs.
@@ -282,6 +317,13 @@ impl<'s, 'c> LiveMachine<'s, 'c> {
         }
         Ok(times)
     }
+}
+
+fn change_failure(subject: &str, what: &str) -> Failure {
+    let text = format!(
+        "the search ended because another program changed {subject}: {what}; that change was kept"
+    );
+    Failure::new(Exit::No, text).with_hint("run the search again when nothing else changes that")
 }
 
 fn interrupt_failure() -> Failure {

@@ -1,4 +1,4 @@
-//! The placements that a search tries on a running machine.
+//! The candidates of a search on a running machine: placements of strategies, and settings.
 
 use pinfold_apply::Target;
 use pinfold_claims::Claims;
@@ -6,30 +6,67 @@ use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{Finding, Plan, Request, Topology};
 use pinfold_plan::PlanError;
 
-use super::Options;
+use super::{Next, Options, settings};
 use crate::target::{Definition, Vm};
 use crate::tune::candidates::strategy_names;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, planning};
 
-/// A placement that is tried, with the threads of the machine.
+/// A candidate, with the threads of the machine.
 pub(super) struct Placed {
+    /// Its strategy, or the setting.
+    pub name: String,
+    /// True for a setting on the present placement.
+    pub is_setting: bool,
     pub plan: Plan,
     pub target: Target,
-    /// Other strategies that give the same placement.
+    /// Other candidates that give the same.
     pub same: Vec<String>,
+    /// What makes it stay; `None` if no command does.
+    pub next: Option<Next>,
 }
 
-/// The placements that fit and are not the present one; those that are left out are in the
+/// What the candidates are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'s> {
+    pub options: &'s Options,
+    pub host: &'s LiveHost,
+    pub vm: &'s Vm,
+    pub topology: &'s Topology,
+    pub claims: &'s Claims,
+}
+
+/// The candidates that fit and are not as the machine is now; those that are left out are in the
 /// findings.
-pub(super) fn candidates(
-    options: &Options,
-    host: &LiveHost,
-    vm: &Vm,
-    topology: &Topology,
-    claims: &Claims,
-) -> Result<(Vec<Placed>, Vec<Finding>), Failure> {
+pub(super) fn candidates(source: Source<'_>) -> Result<(Vec<Placed>, Vec<Finding>), Failure> {
+    let Source { options, host, vm, topology, claims: _ } = source;
     let mut findings = vm.findings.clone();
+    let mut candidates = Vec::new();
+    if options.settings.is_empty() || !options.strategies.is_empty() {
+        candidates = placements(source, &mut findings)?;
+    }
+    if !options.settings.is_empty() {
+        let settings = settings::candidates(&options.settings, host, vm, topology, &mut findings)?;
+        candidates.extend(settings);
+    }
+    if candidates.is_empty() {
+        let others = findings.iter().skip(vm.findings.len());
+        let words: Vec<String> =
+            others.map(|one| format!("{} {}", one.subject, one.text)).collect();
+        let (what, hint) = if options.settings.is_empty() {
+            ("placement", "`pinfold plan --list` lists the strategies, --strategies selects some")
+        } else {
+            ("setting", "docs/tunables.md has the keys and values of --try")
+        };
+        let text = format!("there is no other {what} to try: {}", words.join("; "));
+        return Err(Failure::new(Exit::No, text).with_hint(hint));
+    }
+    Ok((candidates, findings))
+}
+
+/// The placements of the strategies.
+fn placements(source: Source<'_>, findings: &mut Vec<Finding>) -> Result<Vec<Placed>, Failure> {
+    let Source { options, host, vm, topology, claims } = source;
     let vcpus = Vcpus::from_found(&vm.found);
     let mut request = Request::from_vnodes(vec![vm.request(topology)?]);
     request.avoid = options.avoid.clone();
@@ -64,18 +101,24 @@ pub(super) fn candidates(
             let (target, unsupported) = vm.target(&plan, Definition::Untouched)?;
             let new = unsupported.into_iter().filter(|one| !findings.contains(one));
             findings.extend(new.collect::<Vec<_>>());
-            candidates.push(Placed { plan, target, same: Vec::new() });
+            let next = Some(Next::Apply(arguments(options, &name)));
+            let (is_setting, same) = (false, Vec::new());
+            candidates.push(Placed { name, is_setting, plan, target, same, next });
         }
     }
-    if candidates.is_empty() {
-        let others = findings.iter().skip(vm.findings.len());
-        let words: Vec<String> =
-            others.map(|one| format!("{} {}", one.subject, one.text)).collect();
-        let text = format!("there is no other placement to try: {}", words.join("; "));
-        return Err(Failure::new(Exit::No, text)
-            .with_hint("`pinfold plan --list` lists the strategies, --strategies selects some"));
+    Ok(candidates)
+}
+
+/// The arguments of `apply` for a strategy.
+fn arguments(options: &Options, strategy: &str) -> Vec<String> {
+    let mut words = vec!["--strategy".to_owned(), strategy.to_owned()];
+    if !options.avoid.is_empty() {
+        words.extend(["--avoid".to_owned(), options.avoid.to_string()]);
     }
-    Ok((candidates, findings))
+    if options.ignore_claims {
+        words.push("--ignore-claims".to_owned());
+    }
+    words
 }
 
 /// True if all threads of the machine have the CPUs of the plan, which sets no policy.

@@ -32,8 +32,7 @@ impl Lane {
     pub fn all(candidates: Vec<Placed>) -> Vec<Self> {
         let present = [PRESENT, PRESENT_AGAIN].map(|name| Self::new(name, None));
         let candidates = candidates.into_iter();
-        let candidates =
-            candidates.map(|placed| Self::new(&placed.plan.strategy.clone(), Some(placed)));
+        let candidates = candidates.map(|placed| Self::new(&placed.name.clone(), Some(placed)));
         present.into_iter().chain(candidates).collect()
     }
 
@@ -68,7 +67,9 @@ impl Lane {
         let shares: Vec<f64> = self.observations().map(|window| window.share).collect();
         Row {
             name: self.name.clone(),
+            is_setting: self.placed.as_ref().is_some_and(|placed| placed.is_setting),
             same: self.placed.as_ref().map(|placed| placed.same.clone()).unwrap_or_default(),
+            next: self.placed.as_ref().and_then(|placed| placed.next.clone()),
             windows: figures.len(),
             figure: median(&figures),
             ratio: None,
