@@ -115,7 +115,7 @@ pub struct Tunable {
     pub fault: fn(&Value, &Tuning) -> Option<String>,
     /// What a host lacks, or would refuse.
     pub wrong: fn(&Setting, &Plan, &Topology) -> Vec<Finding>,
-    /// Why `tune --try` cannot set it for a few seconds and take it back, as a sentence without full
+    /// Why `tune --try` cannot set it for a few seconds and revert it, as a sentence without full
     /// stop.
     pub trial_refusal: fn(&Value) -> Option<&'static str>,
     /// Its answer in single output formats, by their names. All others give their answer for a

@@ -13,6 +13,7 @@
 //! [`LiveReport`].
 
 mod machine;
+mod placed;
 mod plans;
 mod settings;
 mod verdicts;

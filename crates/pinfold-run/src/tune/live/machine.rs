@@ -9,7 +9,7 @@ use pinfold_model::text::count_noun;
 use pinfold_model::{CpuSet, Policy, Role, TaskId, Tid, escape};
 
 use super::Options;
-use super::plans::Placed;
+use super::placed::Placed;
 use crate::apply_session::{self, OnStop, Placement};
 use crate::helper_program::Helper;
 use crate::rt_watchdog::{HeartbeatThread, RtWatchdog, Supervision};

@@ -1,30 +1,16 @@
 //! The candidates of a search on a running machine: placements of strategies, and settings.
 
-use pinfold_apply::Target;
 use pinfold_claims::Claims;
 use pinfold_host::{Host as _, LiveHost};
 use pinfold_model::{Finding, Plan, Request, Topology};
 use pinfold_plan::PlanError;
 
+use super::placed::Placed;
 use super::{Next, Options, settings};
 use crate::target::{Definition, Vm};
 use crate::tune::candidates::strategy_names;
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, planning};
-
-/// A candidate, with the threads of the machine.
-pub(super) struct Placed {
-    /// Its strategy, or the setting.
-    pub name: String,
-    /// True for a setting on the present placement.
-    pub is_setting: bool,
-    pub plan: Plan,
-    pub target: Target,
-    /// Other candidates that give the same.
-    pub same: Vec<String>,
-    /// What makes it stay; `None` if no command does.
-    pub next: Option<Next>,
-}
 
 /// What the candidates are made from.
 #[derive(Clone, Copy)]

@@ -16,7 +16,7 @@ use pinfold_plan::command;
 use pinfold_study::tune::NONE;
 
 use super::Next;
-use super::plans::Placed;
+use super::placed::Placed;
 use crate::target::{Definition, Vm};
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, inputs, planning};
@@ -135,7 +135,7 @@ fn explain_text(text: &str) -> Failure {
     Failure::new(Exit::Input, format!("{OPTION} {text}: {why}")).with_hint(hint)
 }
 
-/// Refuses a setting that cannot be set for a few seconds and taken back.
+/// Refuses a setting that cannot be set for a few seconds and reverted.
 fn require_trial(words: &str) -> Result<(), Failure> {
     let (key, text) = words.split_once('=').unwrap_or((words, ""));
     let Some(tunable) = Tunable::by_key(key.split(':').next().unwrap_or(key).trim()) else {

@@ -6,7 +6,7 @@ use pinfold_stats::{
     sign_flip_blocks,
 };
 
-use super::plans::Placed;
+use super::placed::Placed;
 use super::window::Observation;
 use super::{ALPHA, MARGIN, PRESENT, PRESENT_AGAIN, Row, WashOut};
 
