@@ -19,6 +19,8 @@ use crate::{Exit, Failure, apply_session, host, interrupt, leftovers, time};
 /// Number of attempts to open a journal that `pinfold watch` may have locked at the moment.
 const LOOKS: u32 = 20;
 const PAUSE_NS: u64 = 100_000_000;
+/// The same for a process that ends: its programs in the kernel are removed before its locks.
+const LOOKS_AT_END: u32 = 600;
 
 /// The placements to undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -374,9 +376,11 @@ fn undo_one_left(host: &LiveHost, journals: &Journals<'_>, id: &str) -> Result<(
 /// # Errors
 /// [`Failure`] if it cannot be read or another process keeps it.
 pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c>>, Failure> {
+    let host = host::live()?;
+    let mut most = LOOKS;
     for look in 0.. {
         let answer = journals.reopen(id);
-        if !matches!(answer, Err(JournalError::Busy { .. })) || look == LOOKS {
+        if !matches!(answer, Err(JournalError::Busy { .. })) || look >= most {
             // A journal that another process holds is reverted by that process; one that cannot be
             // read stays.
             let exit = match &answer {
@@ -388,10 +392,14 @@ pub fn reopen<'c>(journals: &Journals<'c>, id: &str) -> Result<Option<Journal<'c
         if let Ok(Some(record)) = journals.read(id)
             && record.header.supervised
             && !record.has_ended()
-            // One that is ending, as after SIGKILL, is waited for.
-            && process::task_alive(&host::live()?, record.header.supervisor)?
+            && process::task_alive(&host, record.header.supervisor)?
         {
-            return Err(held_failure(&record));
+            // One that is ending, as after SIGKILL, is waited for.
+            let stat = proc_stat::read(&host, record.header.supervisor.tid)?;
+            if !stat.is_none_or(|stat| stat.is_exiting()) {
+                return Err(held_failure(&record));
+            }
+            most = LOOKS_AT_END;
         }
         SystemClock.sleep_ns(PAUSE_NS);
     }

@@ -18,6 +18,8 @@ use crate::{Host, HostError, lossy, paths};
 pub const PF_NO_SETAFFINITY: u32 = 0x0400_0000;
 /// `PF_KTHREAD`: a kernel thread.
 pub const PF_KTHREAD: u32 = 0x0020_0000;
+/// `PF_EXITING`: the thread is ending, and has not closed all its files yet.
+const PF_EXITING: u32 = 0x4;
 
 /// The fields that Pinfold uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +120,12 @@ pub fn of_threads(host: &dyn Host, pid: Tid, tids: &[Tid]) -> Result<Vec<ProcSta
 }
 
 impl ProcStat {
+    /// True while the thread is ending. The locks that it holds may still be there.
+    #[must_use]
+    pub fn is_exiting(&self) -> bool {
+        self.flags & PF_EXITING != 0
+    }
+
     /// Identifies the thread by TID and start time.
     pub fn task(&self) -> TaskId {
         TaskId { tid: self.tid, start_time: self.start_time }

@@ -367,7 +367,8 @@ fn a_killed_search_for_settings_is_reverted() {
     let Some(running) = Running::new("-smp 1") else { return };
     let mut search = running.search_policy();
     search.kill().expect("it ends");
-    assert!(until(|| running.policy() == Policy::default()));
+    let is_reverted = until(|| running.policy() == Policy::default());
+    assert!(is_reverted, "{}\n{}", running.policy(), running.machine.print(&["journal", "--json"]));
     assert!(until(|| running.machine.run(&["status"]).status.success()));
     running.machine.run(&["undo", "--left"]).expect_success();
     running.assert_policy_as_before();
