@@ -88,7 +88,8 @@ fn has(tunable: &Tunable, scope: Scope<'_>) -> bool {
     host.exists(&kernel.path(last))
 }
 
-fn is_new_enough(row: &ProfileRow, host: Option<&dyn Host>) -> bool {
+/// False if the kernel is known to be too old for a tunable.
+pub(crate) fn is_new_enough(row: &ProfileRow, host: Option<&dyn Host>) -> bool {
     let (Some(since), Some(host)) = (row.since, host) else { return true };
     let release = host.read_text(&paths::kernel_release()).unwrap_or_default();
     osrelease::version(&release) >= Some(since)

@@ -3,12 +3,10 @@
 //! A machine whose memory is on node 0 is planned for node 1. The contents of each tunable, and
 //! every task's group, mask and policy, are read by busybox before, during and after. Tunables that
 //! this kernel or machine lacks must be reported, and so must interrupts that the kernel manages.
-//! Then `tune --try` sets one of them for a busy machine, in short windows.
 
 use std::collections::BTreeMap;
 
 use super::hotplug::differences;
-use super::shapes::NewMachine;
 use super::{Extent, kill, shapes};
 use crate::error::{LabError, expect_none};
 use crate::guest::Guest;
@@ -19,19 +17,6 @@ const MONITOR: &str = "/tmp/knobs.qmp";
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/vm.scope";
 const UNDO: [&str; 2] = ["undo", "--all"];
-/// Firmware whose first instruction jumps to itself.
-const BUSY_ROM: &str = "dd if=/dev/zero of=/tmp/busy.rom bs=65536 count=1
-    printf '\\353\\376' | dd of=/tmp/busy.rom bs=1 seek=65520 conv=notrunc";
-/// Ends a search by a signal while a tunable has another value, and waits until it is as before.
-const END: &str = "f=/proc/sys/kernel/timer_migration; was=$(cat $f)
-    /usr/bin/pinfold tune --qmp /tmp/busy.qmp --max-harm 100% --budget 20m \\
-        --try timer-migration=off > /tmp/tried.txt 2>&1 & p=$!
-    for i in $(seq 6000); do [ $(cat $f) = $was ] || break; usleep 50000; done
-    [ $(cat $f) != $was ] || { cat /tmp/tried.txt; exit 1; }
-    kill -SIGNAL $p
-    for i in $(seq 600); do [ $(cat $f) != $was ] || break; usleep 100000; done
-    wait $p || true";
-
 /// QEMU's own pages suffice: it is bound to node 0 while it starts.
 const PREPARE: &str = "mount -t cgroup2 none /sys/fs/cgroup; cd /sys/fs/cgroup; mkdir vm.scope
     echo '+cpuset +cpu' > cgroup.subtree_control";
@@ -110,7 +95,6 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
     // From here on the group's nodes are explicit.
     let killed =
         kill::kill_at_calls(guest, &apply, extent, &|guest, what| same(guest, &after, what))?;
-    let tried = try_setting(guest)?;
     fn names(knobs: &[&Knob]) -> String {
         knobs.iter().map(|knob| knob.name()).collect::<Vec<_>>().join(", ")
     }
@@ -119,7 +103,7 @@ pub(super) fn set(guest: &mut Guest, extent: Extent) -> Result<String, LabError>
         _ => format!("; not available and reported: {}", names(&lacking)),
     };
     Ok(format!(
-        "{}, interrupts of {device}, wake-up latency, memory nodes; {pages}; {managed}; {killed}; {tried}; no cpufreq here{lacks}",
+        "{}, interrupts of {device}, wake-up latency, memory nodes; {pages}; {managed}; {killed}; no cpufreq here{lacks}",
         names(&present)
     ))
 }
@@ -200,20 +184,6 @@ fn check_managed(guest: &mut Guest, before: &Snapshot) -> Result<String, LabErro
     Ok(format!(
         "{many} interrupts of a disk's queues are the kernel's, which is reported once each"
     ))
-}
-
-/// `tune --try` sets a tunable for some seconds, and reverts it when it is interrupted or killed.
-fn try_setting(guest: &mut Guest) -> Result<String, LabError> {
-    guest.shell(BUSY_ROM)?;
-    let busy = NewMachine { name: "busy", group: GROUP, vcpus: 1, more: "-bios /tmp/busy.rom" };
-    shapes::start_named(guest, &busy)?;
-    let before = look(guest)?;
-    for signal in ["TERM", "KILL"] {
-        guest.shell(&END.replace("SIGNAL", signal))?;
-        guest.pinfold(&["undo", "--left"])?;
-        same(guest, &before, &format!("SIG{signal} to a search for settings left a trace"))?;
-    }
-    Ok("timer-migration tried by tune, which was interrupted, then killed".to_owned())
 }
 
 fn not_so(guest: &mut Guest, present: &[&Knob], device: &str) -> Result<Vec<String>, LabError> {

@@ -17,6 +17,7 @@ use pinfold_study::tune::NONE;
 
 use super::Next;
 use super::placed::Placed;
+use crate::profile::is_new_enough;
 use crate::target::{Definition, Vm};
 use crate::vcpus::Vcpus;
 use crate::{Exit, Failure, inputs, planning};
@@ -33,7 +34,7 @@ pub(super) fn candidates(
 ) -> Result<Vec<Placed>, Failure> {
     let present = Present::read(host, vm, topology)?;
     let mut candidates: Vec<Placed> = Vec::new();
-    for words in expand_profiles(asked, findings)? {
+    for words in expand_profiles(asked, host, findings)? {
         require_trial(&words)?;
         let mut plan = present.plan.clone();
         let option = format!("{OPTION} {words}");
@@ -81,7 +82,11 @@ fn report_refusal(words: String, refusal: &Refusal) -> Finding {
 }
 
 /// The settings, each once; a profile stands for its tunables.
-fn expand_profiles(asked: &[String], findings: &mut Vec<Finding>) -> Result<Vec<String>, Failure> {
+fn expand_profiles(
+    asked: &[String],
+    host: &dyn Host,
+    findings: &mut Vec<Finding>,
+) -> Result<Vec<String>, Failure> {
     let mut all: Vec<String> = Vec::new();
     for text in asked.iter().map(|text| text.trim()) {
         if text.contains('=') {
@@ -93,8 +98,10 @@ fn expand_profiles(asked: &[String], findings: &mut Vec<Finding>) -> Result<Vec<
                 let text = "was not tried: without isolation the host keeps all CPUs";
                 let hint = format!("name CPUs to try it, such as {OPTION} {}=0", row.key());
                 findings.push(Finding::note(row.words, text).with_hint(hint));
-            } else {
+            } else if is_new_enough(row, Some(host)) {
                 all.push(row.words.to_owned());
+            } else {
+                findings.push(Finding::note(row.words, "was not tried: this kernel lacks it"));
             }
         }
     }
