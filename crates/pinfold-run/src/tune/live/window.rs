@@ -103,7 +103,8 @@ impl LiveMachine<'_, '_> {
         let printed = printed?;
         let (after, latency) = (after?, latency?);
         self.check()?;
-        if after.run_ns <= begin.times.run_ns {
+        let has_run = after.run_ns > begin.times.run_ns;
+        if !has_run && !self.is_any_vcpu_runnable()? {
             return Err(self.stop_failure("is paused: its vCPUs did not run").into());
         }
         let waits = waits_of(&latency);
@@ -116,9 +117,7 @@ impl LiveMachine<'_, '_> {
         Ok(Observation {
             figure,
             source,
-            // A wait that began before counts with its whole length.
-            share: (after.longest_delay_since(&begin.times) as f64 / observed_ns.max(1) as f64)
-                .min(1.0),
+            share: share(has_run, after.longest_delay_since(&begin.times), observed_ns),
             waits,
             observed_ns,
             wash_out_ns: washed_out.took_ns,
@@ -152,6 +151,17 @@ impl LiveMachine<'_, '_> {
             cpus.extend(stat.map(|stat| (tid, stat.processor)));
         }
         Ok(cpus)
+    }
+
+    /// True if a vCPU runs or waits for a CPU.
+    fn is_any_vcpu_runnable(&self) -> Result<bool, Failure> {
+        for tid in self.vcpus() {
+            let stat = proc_stat::at(self.host, &paths::process_stat(tid))?;
+            if stat.is_some_and(|stat| stat.state == 'R') {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// False while a vCPU that runs has not left the CPUs of the placement before. One that sleeps
@@ -233,6 +243,13 @@ impl VcpuTimes {
     }
 }
 
+/// The share of a window for which a vCPU waited. A wait that began before counts with its whole
+/// length; the kernel adds a wait when it ends, so the vCPUs of a machine that has not run waited for
+/// the whole window.
+fn share(has_run: bool, waited_ns: u64, observed_ns: u64) -> f64 {
+    if has_run { (waited_ns as f64 / observed_ns.max(1) as f64).min(1.0) } else { 1.0 }
+}
+
 fn figure_failure(figure: &FigureCommand, why: &str) -> Failure {
     let command = escape::short_name(&figure.command);
     Failure::new(Exit::Input, format!("--figure {command}: {why}"))
@@ -294,5 +311,10 @@ mod tests {
         for text in ["NaN", "inf", "0", "-3", "12 ms", "1\n2"] {
             assert!(parse_figure(text).unwrap_err().contains("not a number above zero"), "{text}");
         }
+    }
+    #[test]
+    fn vcpus_that_got_no_cpu_have_waited_for_the_whole_window() {
+        assert_eq!([share(true, 25, 100), share(true, 300, 100)], [0.25, 1.0]);
+        assert_eq!(share(false, 0, 100), 1.0);
     }
 }
