@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 
 use pinfold_host::HostError;
 use pinfold_model::text::{cpus_text, select_verb};
-use pinfold_model::{Command, CpuSet, Finding, Role, Tid};
+use pinfold_model::{Command, CpuSet, Finding, Policy, Role, TaskId, Tid};
 
 use crate::journal::JournalError;
 use crate::undo_report::UndoReport;
@@ -64,6 +64,18 @@ pub enum Refusal {
         starved_role: Role,
         /// The CPUs of that thread.
         pus: CpuSet,
+    },
+    /// This user may lower the priority of a thread, and may not raise it again.
+    #[error(
+        "{task} is {original}: this user may make it {policy}, and not take that back (CAP_SYS_NICE)"
+    )]
+    NoWayBack {
+        /// The thread.
+        task: TaskId,
+        /// Its present policy.
+        original: Policy,
+        /// The policy of the plan.
+        policy: Policy,
     },
     /// Only a vCPU can have a deadline, because a thread with a deadline cannot create threads.
     #[error("{role} cannot have a deadline: a SCHED_DEADLINE thread cannot create threads")]
@@ -177,6 +189,9 @@ impl Refusal {
             }
             Refusal::RealTimeStarvesHelper { .. } => {
                 "plan with --emulator real-time or apart, or without a real-time policy"
+            }
+            Refusal::NoWayBack { .. } => {
+                "run it as root, or raise the machine's limit of nice values (RLIMIT_NICE)"
             }
             Refusal::DeadlineOf { .. } => "give only the vCPUs a deadline",
             Refusal::DeadlineTooNarrow { .. } => {

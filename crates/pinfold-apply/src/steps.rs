@@ -15,6 +15,7 @@ mod isolate_host_v1;
 mod isolate_host_v2;
 mod isolate_own;
 mod partition;
+mod policy;
 mod real_time;
 mod step_builder;
 mod threads;

@@ -132,6 +132,8 @@ paths! {
     process_stat(pid: Tid) = process_file(pid, "stat");
     /// `status` of a process or thread.
     process_status(pid: Tid) = process_file(pid, "status");
+    /// `limits` of a process or thread.
+    process_limits(pid: Tid) = process_file(pid, "limits");
     /// `cgroup` of a process or thread.
     process_cgroup(pid: Tid) = process_file(pid, "cgroup");
     /// `cmdline` of a process: arguments, each terminated by a zero byte.

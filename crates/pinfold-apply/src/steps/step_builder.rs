@@ -9,7 +9,7 @@ use pinfold_model::{
     TaskState, Tid, Undo, VnodePlan,
 };
 
-use super::{Planned, Request, group_name};
+use super::{Planned, Request, group_name, policy};
 use crate::actuators::{self, ENABLE_CPUSET};
 use crate::cpusets::{self, Cpusets};
 use crate::error::{ApplyError, Refusal};
@@ -234,6 +234,9 @@ impl<'a> StepBuilder<'a> {
         };
         let policy = policy.for_thread(original);
         if original != policy {
+            if !policy::may_return(self.state, task.tid, original, policy)? {
+                return Err(Refusal::NoWayBack { task, original, policy }.into());
+            }
             let change = Change::SetPolicy { task, policy };
             self.step(change, Undo::SetPolicy { task, original }, reason);
         }

@@ -3,6 +3,7 @@
 //! The search is in [`pinfold_run::tune::live`].
 
 use pinfold_host::LiveHost;
+use pinfold_model::command::split_command;
 use pinfold_model::text::count_noun;
 use pinfold_model::{Command, escape};
 use pinfold_report::format;
@@ -31,6 +32,12 @@ pub fn tune(
     inputs::require_known("--avoid", &avoid, &topology)?;
     let direction = Direction::new(arguments.better == Better::Higher);
     let figure = arguments.figure.clone();
+    if let Some(command) = &figure
+        && split_command(command).is_none_or(|words| words.is_empty())
+    {
+        let text = format!("--figure: {command:?} is not a command: its quotes, or its program");
+        return Err(Failure::new(Exit::Input, text).with_hint("such as --figure './latency.sh'"));
+    }
     let options = Options {
         selector,
         figure: figure.map(|command| FigureCommand { command, direction }),

@@ -210,21 +210,16 @@ fn a_second_command_gets_other_cpus() {
     let (_, taken) = place.mask("pid").expect("it runs");
     let script = "grep Cpus_allowed_list /proc/self/status; exit 0";
     let run = ["run", "-s", "compact", "--cores", "1"];
-    let words = [&run[..], &["--", "sh", "-c", script]].concat();
-    let mut second = place.run(&words);
-    // Placements of tests that run at the same time are owners of CPUs too.
-    assert!(until(|| {
-        let is_disturbed = second.stderr_text().contains("pinfold-test");
-        if is_disturbed {
-            second = place.run(&words);
-        }
-        !is_disturbed
-    }));
+    let second = place.run(&[&run[..], &["--", "sh", "-c", script]].concat());
     let (printed, said) = (second.stdout_text(), second.stderr_text());
     assert_eq!(second.status.code(), Some(0), "{said}");
-    let is_alone = process_cpus(&place) == 1;
-    assert_eq!(printed == format!("Cpus_allowed_list:\t{taken}\n"), is_alone, "{printed}{said}");
-    assert!(said.contains(if is_alone { "cpu-used-twice" } else { "reserved for sh" }), "{said}");
+    // A domain of a test that runs at the same time may have the other CPU.
+    let is_full = process_cpus(&place) == 1 || said.contains("pinfold-test");
+    let has_taken = printed == format!("Cpus_allowed_list:\t{taken}\n");
+    assert!(has_taken <= is_full, "{printed}{said}");
+    let is_said =
+        said.contains("cpu-used-twice") || (!has_taken && said.contains("reserved for sh"));
+    assert!(is_said, "{printed}{said}");
     let ignoring = [&run[..], &["--ignore-claims", "--", "sh", "-c", script]].concat();
     let printed = place.run(&ignoring).stdout_text();
     assert_eq!(printed, format!("Cpus_allowed_list:\t{}\n", place.planned()));

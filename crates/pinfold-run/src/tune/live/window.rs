@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use pinfold_host::proc_stat::{self, ProcStat};
 use pinfold_host::process::Spawn;
-use pinfold_host::{Clock as _, SystemClock, paths, proc_stat};
+use pinfold_host::{Clock as _, SystemClock, paths};
 use pinfold_model::command::split_command;
 use pinfold_model::{Tid, escape};
 use pinfold_probe::histogram::Histogram;
@@ -26,6 +27,8 @@ const LONGEST_WASH_OUT_NS: u64 = 500_000_000;
 const GLANCE_NS: u64 = 10_000_000;
 /// Interval of the checks while a window is observed.
 const CHECK_NS: u64 = 50_000_000;
+/// The state of a thread that runs or waits for a CPU.
+const RUNNABLE: char = 'R';
 /// Waits below this are not distinguished: a window without a wait has a figure too (ns).
 const FLOOR_NS: f64 = 1_000.0;
 
@@ -104,7 +107,7 @@ impl LiveMachine<'_, '_> {
         let (after, latency) = (after?, latency?);
         self.check()?;
         let has_run = after.run_ns > begin.times.run_ns;
-        if !has_run && !self.is_any_vcpu_runnable()? {
+        if !has_run && self.vcpu_places()?.values().all(|place| place.state != RUNNABLE) {
             return Err(self.stop_failure("is paused: its vCPUs did not run").into());
         }
         let waits = waits_of(&latency);
@@ -127,14 +130,18 @@ impl LiveMachine<'_, '_> {
 
     fn wash_out(&self) -> Result<WashedOut, Failure> {
         let begin_ns = SystemClock.now_ns();
-        let (mut cpus, mut changed_ns) = (self.cpus()?, begin_ns);
+        let (mut places, mut changed_ns) = (self.vcpu_places()?, begin_ns);
         loop {
             SystemClock.sleep_ns(GLANCE_NS);
             self.check()?;
-            let (now, now_ns) = (self.cpus()?, SystemClock.now_ns());
-            if now != cpus || !self.are_allowed(&now) {
-                (cpus, changed_ns) = (now, now_ns);
+            let (now, now_ns) = (self.vcpu_places()?, SystemClock.now_ns());
+            let has_moved = places.iter().any(|(tid, place)| {
+                now.get(tid).is_some_and(|now| now.processor != place.processor)
+            });
+            if has_moved || !self.are_allowed(&now) {
+                changed_ns = now_ns;
             }
+            places = now;
             let took_ns = now_ns.saturating_sub(begin_ns);
             let is_settled = now_ns.saturating_sub(changed_ns) >= QUIET_NS;
             if is_settled || took_ns >= LONGEST_WASH_OUT_NS {
@@ -143,32 +150,22 @@ impl LiveMachine<'_, '_> {
         }
     }
 
-    /// The CPU of each vCPU, on which it runs or ran last.
-    fn cpus(&self) -> Result<BTreeMap<Tid, u32>, Failure> {
-        let mut cpus = BTreeMap::new();
+    /// Each vCPU: the CPU on which it runs or ran last, and whether it can run.
+    fn vcpu_places(&self) -> Result<BTreeMap<Tid, ProcStat>, Failure> {
+        let mut places = BTreeMap::new();
         for tid in self.vcpus() {
             let stat = proc_stat::at(self.host, &paths::process_stat(tid))?;
-            cpus.extend(stat.map(|stat| (tid, stat.processor)));
+            places.extend(stat.map(|stat| (tid, stat)));
         }
-        Ok(cpus)
+        Ok(places)
     }
 
-    /// True if a vCPU runs or waits for a CPU.
-    fn is_any_vcpu_runnable(&self) -> Result<bool, Failure> {
-        for tid in self.vcpus() {
-            let stat = proc_stat::at(self.host, &paths::process_stat(tid))?;
-            if stat.is_some_and(|stat| stat.state == 'R') {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// False while a vCPU that runs has not left the CPUs of the placement before. One that sleeps
-    /// leaves them when it wakes.
-    fn are_allowed(&self, cpus: &BTreeMap<Tid, u32>) -> bool {
-        cpus.iter().all(|(tid, cpu)| {
-            self.mask(*tid).is_none_or(|mask| mask.iter().any(|allowed| allowed.0 == *cpu))
+    /// False while a vCPU that can run has not left the CPUs of the placement before. One that
+    /// sleeps leaves them when it wakes.
+    fn are_allowed(&self, places: &BTreeMap<Tid, ProcStat>) -> bool {
+        places.iter().filter(|(_, place)| place.state == RUNNABLE).all(|(tid, place)| {
+            let mask = self.mask(*tid);
+            mask.is_none_or(|mask| mask.iter().any(|allowed| allowed.0 == place.processor))
         })
     }
 
