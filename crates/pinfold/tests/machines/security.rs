@@ -97,9 +97,11 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
         let output = pinfold(&user, &state, words);
         assert!(output.status.success(), "{words:?}: {}", output.stderr_text());
     }
-    let refused: [(&[&str], &str); 2] = [
+    let lower = ["apply", "-s", "none", "--tunable", "policy:emulator=idle", "--pid", &pid];
+    let refused: [(&[&str], &str); 3] = [
         (&["apply", "-s", "balanced", "--isolate", "host", "--pid", &pid], "root"),
         (&["apply", "-s", "low-latency-rt", "--pid", &pid], "the host is unchanged"),
+        (&lower, "not take that back"),
     ];
     for (words, reason) in refused {
         let output = pinfold(&user, &state, words);
