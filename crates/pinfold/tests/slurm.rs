@@ -223,7 +223,7 @@ impl Cluster {
     }
 
     fn run(&self, words: &[&str]) -> (Option<i32>, String, String) {
-        self.study(words).capture(2 * MINUTE_NS).expect("it runs").parts()
+        self.study(words).capture(5 * MINUTE_NS).expect("it runs").parts()
     }
 
     /// Asserts the exit code, and returns output and messages.
