@@ -32,11 +32,8 @@ pub fn tune(
     inputs::require_known("--avoid", &avoid, &topology)?;
     let direction = Direction::new(arguments.better == Better::Higher);
     let figure = arguments.figure.clone();
-    if let Some(command) = &figure
-        && split_command(command).is_none_or(|words| words.is_empty())
-    {
-        let text = format!("--figure: {command:?} is not a command: its quotes, or its program");
-        return Err(Failure::new(Exit::Input, text).with_hint("such as --figure './latency.sh'"));
+    if let Some(command) = &figure {
+        require_command(command)?;
     }
     let options = Options {
         selector,
@@ -59,6 +56,17 @@ pub fn tune(
         print_report(&report, next.as_deref());
     }
     Ok(())
+}
+
+/// Refuses what cannot be started.
+fn require_command(command: &str) -> Result<(), Failure> {
+    let why = match split_command(command) {
+        None => "a quote is not closed",
+        Some(words) if words.is_empty() => "it has no program",
+        Some(_) => return Ok(()),
+    };
+    Err(Failure::new(Exit::Input, format!("--figure: {command:?}: {why}"))
+        .with_hint("such as --figure './latency.sh'"))
 }
 
 /// A percentage above zero, as a share.

@@ -123,6 +123,7 @@ fn a_figure_that_is_no_number_ends_the_search() {
         ("echo 0", "not a number above zero"),
         ("sh -c 'exit 3'", "exit code 3"),
         ("", "it has no program"),
+        ("sh -c 'echo 5", "a quote is not closed"),
         ("sleep 600", "it did not finish within"),
         (&late, "it did not finish within"),
     ];
