@@ -195,7 +195,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     programs.sort_unstable_by_key(|one| one.name);
     let mut notes = vec![
         format!("Speed in percent of the same program in the same vnode at full speed, in the same round: median [95 %] of {rounds} rounds. Small is an error of at most {SMALL} points."),
-        "The time of a program is that of its shell in the vnode; that of the requests is without their sleep, as they measure it. cpulimit runs with `--monitor-forks`.".to_owned(),
+        "The time of a program is that of its shell in the vnode; that of the requests is without their sleep, as they measure it. cpulimit also watches the processes that a program starts.".to_owned(),
     ];
     if !missing.is_empty() {
         let names: Vec<&str> = missing.iter().map(|one| one.name).collect();
