@@ -28,7 +28,7 @@ use crate::{guest, origin, pairs};
 
 const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;
-const BIRTHS: u32 = 50;
+const THREADS: u32 = 50;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Time for the watcher to find and check all guests.
 const SETTLE_NS: u64 = 15 * SECOND_NS;
@@ -44,8 +44,8 @@ const PAUSE_NS: u32 = 400_000_000;
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let (host, scratch) = (LiveHost::new()?, Scratch::in_memory()?);
     let topology = pinfold_topology::discover(&host)?;
-    let births = arguments.rounds.unwrap_or(BIRTHS);
-    let plan = plan(&topology.online().intersection(&topology.allowed), &topology, births)?;
+    let count = arguments.rounds.unwrap_or(THREADS);
+    let plan = plan(&topology.online().intersection(&topology.allowed), &topology, count)?;
     let machine = origin::of_host(&host, &topology)?;
     let state = StateDir::open(&scratch.file("state"))?;
     let mut guests = Vec::new();
@@ -60,9 +60,9 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let guest = guests.first_mut().ok_or("no guest")?;
     let mut times = Vec::new();
     let mut random = Pcg32::new(arguments.seed, 2);
-    for number in 0..births {
+    for number in 0..count {
         SystemClock.sleep_ns(u64::from(PAUSE_NS / 4 + random.draw_below(PAUSE_NS)));
-        times.push(birth(&host, guest, &plan, &iothread(number))?);
+        times.push(time_placement(&host, guest, &plan, &iothread(number))?);
     }
     watch.kill()?;
     let socket = scratch.file("metrics");
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         name: "watch".to_owned(),
         title: format!("watching {GUESTS} guests with {VCPUS} vCPUs"),
         origin: format!(
-            "{machine}; QEMU {} under {}, stopped; Pinfold {}; {births} new threads",
+            "{machine}; QEMU {} under {}, stopped; Pinfold {}; {count} new threads",
             guest.version, origin::of_accelerator(guest.found.accelerator), env!("CARGO_PKG_VERSION")
         ),
         tables: vec![table(share, &times, &scrapes)],
@@ -150,7 +150,7 @@ fn table(share: f64, times: &[f64], scrapes: &[f64]) -> Table {
 }
 
 /// All threads on the first CPU, except future iothreads, on the last one.
-fn plan(all: &CpuSet, topology: &pinfold_model::Topology, births: u32) -> Result<Plan, Failure> {
+fn plan(all: &CpuSet, topology: &pinfold_model::Topology, count: u32) -> Result<Plan, Failure> {
     let first: CpuSet = all.iter().take(1).collect();
     let last: CpuSet = all.iter().skip(1).last().into_iter().collect();
     if last.is_empty() {
@@ -162,7 +162,7 @@ fn plan(all: &CpuSet, topology: &pinfold_model::Topology, births: u32) -> Result
     for thread in &mut vnode.threads {
         thread.pus.clone_from(&first);
     }
-    vnode.threads.extend((0..births).map(|number| ThreadPlan {
+    vnode.threads.extend((0..count).map(|number| ThreadPlan {
         role: Role::Iothread(iothread(number)),
         pus: last.clone(),
         policy: None,
@@ -209,21 +209,26 @@ fn qmp(vm: &mut RunningVm) -> Result<&mut Qmp, Failure> {
 }
 
 /// Nanoseconds from the creation of an iothread to its placement.
-fn birth(host: &LiveHost, vm: &mut RunningVm, plan: &Plan, name: &str) -> Result<f64, Failure> {
+fn time_placement(
+    host: &LiveHost,
+    vm: &mut RunningVm,
+    plan: &Plan,
+    name: &str,
+) -> Result<f64, Failure> {
     let role = Role::Iothread(name.to_owned());
     let pus = &plan.single_vnode()?.thread(&role).ok_or("no iothread in the plan")?.pus;
     let folder = paths::task_dir(vm.pid());
     let before = host.list(&folder)?;
     qmp(vm)?.execute("object-add", Some(json!({"qom-type": "iothread", "id": name})))?;
-    let born = SystemClock.now_ns();
+    let created_ns = SystemClock.now_ns();
     let names = host.list(&folder)?;
     let new = names.iter().find(|name| !before.contains(name)).ok_or("no new thread")?;
     let tid = Tid(new.parse()?);
     while host.affinity(tid)? != *pus {
-        if SystemClock.now_ns().saturating_sub(born) > PATIENCE_NS {
+        if SystemClock.now_ns().saturating_sub(created_ns) > PATIENCE_NS {
             return Err("the new thread is not placed within 5 s".into());
         }
         SystemClock.sleep_ns(LOOK_NS);
     }
-    Ok(SystemClock.now_ns().saturating_sub(born) as f64)
+    Ok(SystemClock.now_ns().saturating_sub(created_ns) as f64)
 }
