@@ -23,6 +23,7 @@ const ROUNDS: u32 = 8;
 const VNODE: &str = "programs";
 /// The rival that is a program, in a vnode of full speed.
 const CPULIMIT: &str = "cpulimit";
+const CALIBRATED: &[&str] = &["--calibrate"];
 /// Full speed, and the others, in percent.
 const FULL: u32 = 100;
 const SPEEDS: [u32; 3] = [75, 50, 25];
@@ -39,17 +40,17 @@ struct Rival {
     name: &'static str,
     /// The method of the vnode in which it runs.
     method: Method,
-    /// The length of its turns; `None` for that of the method.
-    period: Option<&'static str>,
+    /// Options of `emulate up`.
+    options: &'static [&'static str],
 }
 
 impl Rival {
     const ALL: [Self; 5] = [
-        Self { name: "stall", method: Method::Stall, period: None },
-        Self { name: "stall, turns of 1 ms", method: Method::Stall, period: Some("1ms") },
-        Self { name: "hogs", method: Method::Hogs, period: None },
-        Self { name: "quota", method: Method::Quota, period: None },
-        Self { name: CPULIMIT, method: Method::Quota, period: None },
+        Self { name: "stall", method: Method::Stall, options: &[] },
+        Self { name: "stall, calibrated", method: Method::Stall, options: CALIBRATED },
+        Self { name: "hogs, calibrated", method: Method::Hogs, options: CALIBRATED },
+        Self { name: "quota", method: Method::Quota, options: &[] },
+        Self { name: CPULIMIT, method: Method::Quota, options: &[] },
     ];
 }
 
@@ -269,16 +270,13 @@ pub fn write_inputs(scratch: &Scratch, random: &mut Pcg32) -> Result<(), Failure
 }
 
 impl<'s> Node<'s> {
-    /// Starts the vnode at full speed.
+    /// Starts the vnode at full speed, with the costs that earlier starts of this rival stored.
     fn start(rival: Rival, tools: Tools<'s>) -> Result<Self, Failure> {
-        let mut text = format!(
+        let text = format!(
             "[[vnode]]\nname = \"{VNODE}\"\ncores = 1\nspeed = \"100%\"\nmethod = \"{}\"\n",
             rival.method
         );
-        if let Some(period) = rival.period {
-            text.push_str(&format!("period = \"{period}\"\n"));
-        }
-        let platform = Platform::up(tools, VNODE, &text)?;
+        let platform = Platform::up_with(tools, rival.name, &text, rival.options)?;
         Ok(Self { platform, rival, folder: tools.folder })
     }
 

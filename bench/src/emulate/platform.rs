@@ -45,11 +45,22 @@ pub struct Platform<'t> {
 impl<'t> Platform<'t> {
     /// Starts the platform of this file's text; returns when its vnodes are ready.
     pub fn up(tools: Tools<'t>, name: &str, toml: &str) -> Result<Self, Failure> {
+        Self::up_with(tools, name, toml, &[])
+    }
+
+    /// The same with these options of `emulate up`.
+    pub fn up_with(
+        tools: Tools<'t>,
+        name: &str,
+        toml: &str,
+        options: &[&str],
+    ) -> Result<Self, Failure> {
         let file = format!("{}/{name}.toml", tools.folder);
         files::write_atomic(&file, toml.as_bytes())?;
         let state = format!("{}/{name}", tools.folder);
         let supervisor = Spawn::new(tools.pinfold)
             .args(["--state-dir", &state, "emulate", "up", "--foreground", &file])
+            .args(options)
             .stdin(Stdio::Null)
             .stdout(Stdio::Null)
             .stderr(Stdio::Pipe)

@@ -111,6 +111,11 @@ pub trait Emulation {
         BTreeMap::new()
     }
 
+    /// Keeps the periods as they are during a reference run.
+    fn hold_periods(&mut self, is_held: bool) {
+        let _unused = is_held;
+    }
+
     /// Replaces the costs. [`Emulation::set`] has to follow.
     ///
     /// # Errors

@@ -59,6 +59,11 @@ impl Renewal {
         self.running = None;
     }
 
+    /// True during a reference run.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// Does what is due; returns the costs of CPUs that were measured again.
     ///
     /// Errors do not affect the vnode: the measurement is repeated later.

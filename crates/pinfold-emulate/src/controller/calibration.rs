@@ -20,6 +20,9 @@ use crate::stored_costs::{Calibration, Calibrations, CostKey};
 use crate::vnode_cgroup::VnodeCgroup;
 use crate::{Effort, HelperSpawner, SpeedError};
 
+/// Half of the full speed, in millionths.
+const HALF: u32 = 500_000;
+
 type Started<'h> = (Node, VnodeCgroup, Box<dyn Emulation + 'h>);
 
 /// Passes its overhead to each method that needs it: from stored calibrations, or measured now, for
@@ -89,8 +92,8 @@ fn key(node: &Node) -> CostKey {
     CostKey { method: node.method, period_ns: node.period() }
 }
 
-/// Starts without a full calibration. Vnodes at full speed take nothing, so no cost is measured for
-/// them.
+/// Starts without a full calibration. Vnodes at full speed are measured at half of it: their speed
+/// may change later.
 fn begin_briefly(
     spawner: &dyn HelperSpawner,
     kept: &Calibrations,
@@ -100,11 +103,12 @@ fn begin_briefly(
 ) -> Result<(), SpeedError> {
     let clock = wanted.clock;
     let slowest = wanted.all.iter().flat_map(|(node, ..)| &node.cores).map(|(_, speed)| *speed);
-    let share = slowest.min().map_or(0, |speed| Speed::FULL.millionths() - speed.millionths());
+    let slowest = slowest.min().filter(|speed| *speed != Speed::FULL);
+    let share = Speed::FULL.millionths() - slowest.map_or(HALF, Speed::millionths);
     let nearest = (0..SHARES.len())
         .filter(|at| looks.iter().all(|look| look.periods_ns.get(*at).is_some_and(Option::is_some)))
         .min_by_key(|at| SHARES.get(*at).map_or(u32::MAX, |one| one.abs_diff(share)));
-    let found = match nearest.filter(|_| share > 0) {
+    let found = match nearest {
         Some(at) => measure_costs_briefly(spawner, clock, looks, at, &mut wanted)?,
         None => Found::default(),
     };
@@ -273,6 +277,7 @@ impl VnodeController<'_> {
             let turns = one.emulation.taken_shares();
             let taken = TakenCores { entries: &one.entries, turns: &turns };
             let costs = renewal.turn(self.host, self.spawner, taken, now_ns);
+            one.emulation.hold_periods(renewal.is_running());
             if costs.is_empty() {
                 continue;
             }

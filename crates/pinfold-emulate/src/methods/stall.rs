@@ -6,6 +6,12 @@
 //! remaining overhead of the interrupt is measured at the start, on all cores at once, and counts
 //! as taken. The period is increased if the time to take is shorter than the overhead, or if the
 //! remaining time leaves no room for late interrupts.
+//!
+//! After each stall a program refills caches and predictors, which no measurement with a spinning
+//! thread shows, and which longer periods make rarer. Unless the period is requested, it is
+//! therefore the longest one while the vnode's tasks keep a core busy: a burst of that length is
+//! long compared to any period. After the first pause it is short again, so that short bursts are
+//! slowed evenly.
 
 use super::Facts;
 use crate::node::Node;
@@ -23,12 +29,16 @@ use crate::SpeedError;
 use crate::cost::{Cost, Costs, PeriodOverhead, Source};
 use crate::emulation::{ChargedTo, CoreAccount, CoreShare, Emulation};
 use crate::hierarchies::Hierarchies;
-use crate::units::in_us;
+use crate::units::{MS, in_us};
 
 /// Longest single stall, and the maximum time that may be owed.
 const LONGEST_NS: u64 = 2_000_000;
 /// Longest period.
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
+/// Minimum duration for which a core is busy before it has the longest period.
+const BUSY_NS: u64 = 80 * MS;
+/// Minimum run time of a core that is busy, in percent.
+const BUSY_PERCENT: u64 = 90;
 /// Minimum ratio of the time taken per period to the cost of the interrupt, including the interrupt
 /// entry.
 const LEAST_SHARE: u64 = 2;
@@ -46,11 +56,16 @@ pub(super) struct Stalling<'h> {
     vnode: String,
     host: &'h dyn HostMut,
     stall: Stall,
-    // The requested period, and the period that the kernel allows.
+    // The requested period or the default, and the period that the kernel allows.
     asked_ns: u64,
     usual_ns: u64,
+    // True for the default period: longer on busy cores, but not during a reference run.
+    is_default: bool,
+    is_held: bool,
     allowed: Allowed,
     look_ns: u64,
+    // Time of the last heartbeat.
+    beat_ns: u64,
     cores: BTreeMap<PuId, Core>,
 }
 
@@ -61,6 +76,22 @@ struct Core {
     speed: Option<Speed>,
     // The statistics at the time when that speed was set.
     before: StallAccount,
+    // Run time at the last heartbeat, and for how long its tasks have kept it busy.
+    ran_ns: u64,
+    busy_ns: u64,
+}
+
+impl Core {
+    /// Updates how long it has been busy, after an interval.
+    fn observe(&mut self, ran_ns: u64, interval_ns: u64) {
+        let new_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
+        let is_busy = new_ns >= interval_ns / 100 * BUSY_PERCENT;
+        self.busy_ns = if is_busy { self.busy_ns.saturating_add(interval_ns) } else { 0 };
+    }
+
+    fn is_busy(&self) -> bool {
+        self.busy_ns >= BUSY_NS
+    }
 }
 
 /// Why it is not available on a host; `None` if it is. Tried with a timer that is not started.
@@ -119,8 +150,11 @@ pub(super) fn start<'h>(context: &MethodContext<'h, '_>) -> Result<Stalling<'h>,
         stall,
         asked_ns,
         usual_ns: period_ns,
+        is_default: context.node.period_ns.is_none(),
+        is_held: false,
         allowed,
         look_ns: context.clock.now_ns().saturating_add(LOOK_NS),
+        beat_ns: context.clock.now_ns(),
         cores: pus.iter().map(|pu| (pu, Core { period_ns, ..Core::default() })).collect(),
     })
 }
@@ -138,6 +172,25 @@ impl Stalling<'_> {
         let speeds = self.cores.iter().filter_map(|(pu, core)| Some((*pu, core.speed?)));
         let speeds: Vec<(PuId, Speed)> = speeds.collect();
         self.set(&speeds)
+    }
+
+    /// Changes the periods of cores that have become busy, or have paused.
+    fn adapt(&mut self, now_ns: u64) -> Result<(), SpeedError> {
+        let interval_ns = now_ns.saturating_sub(std::mem::replace(&mut self.beat_ns, now_ns));
+        let mut changed = Vec::new();
+        for (pu, core) in &mut self.cores {
+            // At full speed no run time is counted.
+            let Some(speed) = core.speed.filter(|speed| *speed != Speed::FULL) else { continue };
+            let was_busy = core.is_busy();
+            core.observe(self.stall.account(*pu)?.ran_ns, interval_ns);
+            if self.is_held {
+                core.busy_ns = 0;
+            }
+            if core.is_busy() != was_busy {
+                changed.push((*pu, speed));
+            }
+        }
+        self.set(&changed)
     }
 
     /// Estimated cost of an interrupt (ns), while it is unknown.
@@ -161,6 +214,8 @@ impl Stalling<'_> {
         if lost == 0 {
             return Ok((self.usual_ns, 0));
         }
+        let is_long = self.is_default && core.is_busy();
+        let usual_ns = if is_long { LONGEST_PERIOD_NS } else { self.usual_ns };
         let cost = core.spent.cost;
         let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(cost.entry_ns);
         if period_of(least_ns, lost, 1) > LONGEST_PERIOD_NS {
@@ -178,7 +233,7 @@ impl Stalling<'_> {
         }
         let left = u64::from(speed.millionths()).max(1);
         let roomy = (LEAST_LEFT_NS * 1_000_000 / left).max(period_of(least_ns, lost, LEAST_SHARE));
-        let period_ns = self.usual_ns.max(roomy.min(LONGEST_PERIOD_NS));
+        let period_ns = usual_ns.max(roomy.min(LONGEST_PERIOD_NS));
         Ok((period_ns, cost.share(lost, period_ns)))
     }
 }
@@ -280,6 +335,10 @@ impl Emulation for Stalling<'_> {
             .collect()
     }
 
+    fn hold_periods(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
     fn replace_costs(&mut self, costs: &BTreeMap<PuId, Cost>) -> Result<(), SpeedError> {
         for (pu, cost) in costs {
             let account = self.stall.account(*pu)?;
@@ -329,6 +388,7 @@ impl Emulation for Stalling<'_> {
             self.look_ns = now_ns.saturating_add(LOOK_NS);
             self.look()?;
         }
+        self.adapt(now_ns)?;
         Ok(now_ns.saturating_add(HEARTBEAT_NS))
     }
 
@@ -394,7 +454,7 @@ mod tests {
     use pinfold_host::StallAccount;
     use pinfold_model::PuId;
 
-    use super::{LONGEST_NS, describe_missed, stall_config};
+    use super::{Core, LONGEST_NS, describe_missed, stall_config};
 
     #[test]
     fn what_was_not_taken_is_reported_since_the_speed_was_set() {
@@ -417,6 +477,17 @@ mod tests {
             9_000_000,
             Some("CPU 2: 2.0 ms were at full speed, because no heartbeat arrived"),
         );
+    }
+
+    #[test]
+    fn a_core_is_busy_after_two_heartbeats_and_idle_after_one_pause() {
+        let mut core = Core::default();
+        core.observe(39_000_000, 40_000_000);
+        assert!(!core.is_busy());
+        core.observe(78_000_000, 40_000_000);
+        assert!(core.is_busy());
+        core.observe(113_000_000, 40_000_000);
+        assert!(!core.is_busy(), "it paused for 5 ms");
     }
 
     #[test]

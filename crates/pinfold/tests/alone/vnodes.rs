@@ -259,6 +259,30 @@ fn a_busy_vnode_is_as_slow_as_asked_by_its_own_account() {
     }
 }
 
+/// The interval of the interrupts of `stall` in the status of its only core.
+fn interval(stage: &TestPlatform) -> String {
+    let text = stage.emulate(&["status"]).stdout_text();
+    let words = text.split("an interrupt every ").nth(1).unwrap_or_default();
+    words.split(',').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_busy_core_has_longer_turns_unless_their_length_is_requested() {
+    let _turn = take_turn();
+    for (lines, busy) in [("", "1000.0 µs"), ("period = \"200us\"\n", "200.0 µs")] {
+        let lines = format!("speed = \"50%\"\n{lines}");
+        let Some(stage) = TestPlatform::with("turns", "stall", &lines, &[]) else { return };
+        assert_eq!(interval(&stage), "200.0 µs", "{lines}");
+        let mut spinner =
+            stage.sandbox.start(&["emulate", "exec", &stage.name, "--", "sh", "-c", SPIN]);
+        let ran = || stage.core()["got"].is_number() && interval(&stage) == busy;
+        assert!(until(ran), "{lines}: {}", stage.emulate(&["status"]).stdout_text());
+        spinner.kill().expect("killed");
+        assert!(until(|| interval(&stage) == "200.0 µs"), "{lines}");
+        assert!(stage.emulate(&["down"]).status.success());
+    }
+}
+
 /// Next to a spinner on each CPU; on a busier machine than that, one of three starts is enough.
 #[test]
 fn the_cost_is_measured_next_to_other_tasks() {
