@@ -71,6 +71,14 @@ fn start_runs() {
 }
 
 #[test]
+fn programs_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words =
+        ["## programs: ", "| stall, calibrated | hogs", "| gzip |", "of at most 4 points | "];
+    check("programs --quick", &[&pinfold.to_string_lossy(), "gzip", "cpulimit"], &words);
+}
+
+#[test]
 fn top_runs() {
     if !pinfold_host::process::is_root() {
         println!("skipped: the BPF program needs root");

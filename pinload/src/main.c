@@ -46,7 +46,7 @@ static const struct {
     {"io-latency", io_latency_main, "duration of random block reads"},
     {"progress", progress_main, "work done in each millisecond, and every stop"},
     {"burst", burst_main, "duration of bursts of work between sleeps"},
-    {"micro", micro_main, "micro-benchmarks: cpu, udp, sleep, memory, processes, threads"},
+    {"micro", micro_main, "micro-benchmarks: cpu, udp, sleep, memory, processes, threads, cache"},
     {"churn", churn_main, "work of short-lived processes: fork, pipe, spawn"},
     {"bandwidth", bandwidth_main, "read, write and copy bandwidth by block size"},
     {"stream-variant", stream_variant_main, "copy, scale, add, triad: a variant of STREAM"},

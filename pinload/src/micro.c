@@ -11,6 +11,10 @@
  *   processes  integer work in several processes, until the last has been waited for
  *   threads    the same in threads
  *
+ * And one beside them, of a program whose data a cache holds:
+ *
+ *   cache      1024 loads from 4 MiB, each of which waits for the one before it
+ *
  * Each in two forms: a fixed time (`--seconds`), as the paper for cpu, udp, sleep and memory; or a
  * fixed amount (`--units`, for each worker and each stretch of work), as the paper for processes
  * and threads, whose result is the amount of one worker over the time until the last has ended:
@@ -27,7 +31,9 @@
 #include <sys/prctl.h>
 
 #include "args.h"
+#include "area.h"
 #include "caches.h"
+#include "cycle.h"
 #include "worker_pool.h"
 #include "datagram.h"
 #include "stream.h"
@@ -55,6 +61,7 @@ struct micro {
     uint64_t workers;
     uint64_t sleep_ns;
     uint64_t memory_mib;
+    uint64_t cache_kib;
     bool supervised;
     struct worker *worker; /* in pool memory */
     uint64_t begin_ns;
@@ -176,6 +183,32 @@ static bool measure_memory(struct micro *micro)
     return true;
 }
 
+static bool loads(void *own)
+{
+    struct line **at = own;
+    *at = cycle_follow(*at, 64);
+    return true;
+}
+
+static bool measure_cache(struct micro *micro)
+{
+    struct caches caches;
+    struct area area;
+    const struct area_wish wish = {.pages = PAGES_SMALL, .node = -1};
+    if (!area_open(&area, "--cache-kib", micro->cache_kib << 10, &wish))
+        return false;
+    caches_read(&caches, sched_getcpu());
+    const uint64_t lines = (micro->cache_kib << 10) / caches.line;
+    struct line *at = (struct line *)(void *)area.bytes;
+    cycle_link(area.bytes, lines, caches.line, true, 1);
+    at = cycle_follow(at, lines / CYCLE_UNROLLED);
+    start_clock(micro);
+    stretch(micro, micro->begin_ns, loads, &at, &micro->worker->units);
+    stop_clock(micro);
+    area_close(&area);
+    return true;
+}
+
 static void work_along(void *shared, size_t index)
 {
     const struct micro *micro = shared;
@@ -210,11 +243,12 @@ static bool measure_threads(struct micro *micro)
     return measure_pool(micro, WORKER_POOL_THREADS);
 }
 
-static const char *const names[] = {"cpu", "udp", "sleep", "memory", "processes", "threads"};
+static const char *const names[] = {"cpu", "udp", "sleep", "memory", "processes", "threads", "cache"};
 
 static const struct kind kinds[] = {
     {measure_cpu, false},    {measure_udp, false},      {measure_sleep, false},
     {measure_memory, false}, {measure_processes, true}, {measure_threads, true},
+    {measure_cache, false},
 };
 
 /* A stream that the last cache holds is no stream through memory. */
@@ -276,18 +310,20 @@ static bool settle(struct micro *micro)
 
 int micro_main(int argc, char **argv)
 {
-    struct micro micro = {.sleep_ns = NS_PER_S, .memory_mib = 128};
+    struct micro micro = {.sleep_ns = NS_PER_S, .memory_mib = 128, .cache_kib = 4096};
     const struct argument table[] = {
         {"--seconds", ARGUMENT_SECONDS, &micro.duration_ns, 10 * NS_PER_MS, 3600 * NS_PER_S,
          OPTIONAL, "length of each stretch of work"},
         {"--units", ARGUMENT_INTEGER, &micro.units, 1, WORK_LIMIT_UNITS, OPTIONAL,
-         "or amount: units of work, datagrams, blocks of 96 KiB"},
+         "or amount: units of work, datagrams, blocks of 96 KiB, 1024 loads"},
         {"--workers", ARGUMENT_INTEGER, &micro.workers, 1, WORKER_POOL_LIMIT, OPTIONAL,
          "processes, threads: how many (5)"},
         {"--sleep-seconds", ARGUMENT_SECONDS, &micro.sleep_ns, NS_PER_MS, 3600 * NS_PER_S,
          OPTIONAL, "sleep: length of the sleep (1)"},
         {"--memory-mib", ARGUMENT_INTEGER, &micro.memory_mib, 1, 65536, OPTIONAL,
          "memory: MiB of all arrays (128)"},
+        {"--cache-kib", ARGUMENT_INTEGER, &micro.cache_kib, 4, 1048576, OPTIONAL,
+         "cache: KiB of the data (4096)"},
         {"--supervised", ARGUMENT_FLAG, &micro.supervised, 0, 0, OPTIONAL,
          "end unless stdin carries heartbeats"},
     };

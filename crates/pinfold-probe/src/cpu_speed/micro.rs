@@ -1,5 +1,6 @@
 //! The six micro-benchmarks of Buchert, Nussbaum and Gustedt, "Methods for Emulation of
-//! Multi-Core CPU Performance", HPCC 2011: result = work over elapsed time.
+//! Multi-Core CPU Performance", HPCC 2011: result = work over elapsed time; and one of a program
+//! whose data a cache holds.
 
 use serde::Deserialize;
 
@@ -36,6 +37,11 @@ pub enum MicroKind {
         /// Number of threads, 1 to 1024.
         u32,
     ),
+    /// Loads in random order, each of which waits for the one before it; a unit is 1024 loads.
+    Cache {
+        /// Size of the data (KiB), 4 to 1048576.
+        kib: u32,
+    },
 }
 
 /// Amount of work of each phase (`sleep` has two phases).
@@ -101,7 +107,8 @@ impl MicroBenchmark {
             MicroKind::Cpu
             | MicroKind::Udp
             | MicroKind::Sleep { .. }
-            | MicroKind::Memory { .. } => 1,
+            | MicroKind::Memory { .. }
+            | MicroKind::Cache { .. } => 1,
             MicroKind::Processes(count) | MicroKind::Threads(count) => count,
         }
     }
@@ -114,7 +121,8 @@ impl MicroBenchmark {
             | MicroKind::Udp
             | MicroKind::Memory { .. }
             | MicroKind::Processes(_)
-            | MicroKind::Threads(_) => 1,
+            | MicroKind::Threads(_)
+            | MicroKind::Cache { .. } => 1,
         }
     }
 
@@ -167,6 +175,7 @@ impl SpeedBenchmark for MicroBenchmark {
             MicroKind::Memory { .. } => "micro-memory",
             MicroKind::Processes(_) => "micro-processes",
             MicroKind::Threads(_) => "micro-threads",
+            MicroKind::Cache { .. } => "micro-cache",
         }
     }
 
@@ -180,6 +189,7 @@ impl SpeedBenchmark for MicroBenchmark {
             MicroKind::Cpu | MicroKind::Udp => return argv(&["micro", kind], [amount]),
             MicroKind::Sleep { sleep_ns } => ("--sleep-seconds", seconds(sleep_ns)),
             MicroKind::Memory { mib } => ("--memory-mib", mib.to_string()),
+            MicroKind::Cache { kib } => ("--cache-kib", kib.to_string()),
             MicroKind::Processes(count) | MicroKind::Threads(count) => {
                 ("--workers", count.to_string())
             }
@@ -194,7 +204,8 @@ impl SpeedBenchmark for MicroBenchmark {
             | MicroKind::Udp
             | MicroKind::Memory { .. }
             | MicroKind::Processes(_)
-            | MicroKind::Threads(_) => 0,
+            | MicroKind::Threads(_)
+            | MicroKind::Cache { .. } => 0,
         };
         match self.amount {
             Amount::Time(ns) => timeout_ns(ns.saturating_mul(2).saturating_add(asleep)),

@@ -75,6 +75,7 @@ fn wrong_arguments_of_the_benchmarks_of_speed_are_refused_by_name() {
     check("micro cpu --units 1 --workers 2", "--workers: only processes and threads");
     check("micro threads --units 1 --workers 1025", "--workers: \"1025\"");
     check("micro memory --units 1 --memory-mib 0", "--memory-mib: \"0\"");
+    check("micro cache --units 1 --cache-kib 3", "--cache-kib: \"3\"");
     check("micro sleep --units 1 --sleep-seconds 0", "--sleep-seconds: \"0\"");
     check("progress --seconds 1", "--threads, --processes: exactly one");
     check("progress --seconds 1 --threads 1 --processes 1", "--threads, --processes: exactly");

@@ -30,13 +30,14 @@ fn run<Benchmark: SpeedBenchmark>(benchmark: &Benchmark) -> Benchmark::Outcome {
     }
 }
 
-const KINDS: [MicroKind; 6] = [
+const KINDS: [MicroKind; 7] = [
     MicroKind::Cpu,
     MicroKind::Udp,
     MicroKind::Sleep { sleep_ns: SHORT },
     MicroKind::Memory { mib: 1 },
     MicroKind::Processes(3),
     MicroKind::Threads(3),
+    MicroKind::Cache { kib: 64 },
 ];
 
 #[test]

@@ -103,7 +103,7 @@ fn no_sanitizer_has_anything_to_say() {
         &format!("load io --threads 1 --seconds 0.05 --path {}", program.folder.path().display()),
         0,
     );
-    for kind in ["cpu", "udp", "sleep --sleep-seconds 0.01", "memory --memory-mib 1"] {
+    for kind in ["cpu", "udp", "sleep --sleep-seconds 0.01", "memory --memory-mib 1", "cache"] {
         check(&format!("micro {kind} --seconds 0.02"), 0);
     }
     check("micro processes --units 100 --workers 3", 0);

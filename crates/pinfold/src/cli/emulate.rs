@@ -145,7 +145,7 @@ pub struct VerifyArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Run each of the six micro-benchmarks N times, in the vnode and at full speed
+    /// Run each of the micro-benchmarks N times, in the vnode and at full speed
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
     /// Use a tenth of the paper's durations (10 s for all six)

@@ -19,6 +19,11 @@ struct Platform {
 
 impl Platform {
     fn up(test: &str) -> Option<Self> {
+        Self::up_with(test, "")
+    }
+
+    /// With these lines in the platform file.
+    fn up_with(test: &str, lines: &str) -> Option<Self> {
         let host = LiveHost::new().expect("a host");
         let facts = Facts::find(&host).expect("facts");
         if let Some(why) = pinfold_emulate::refusal(Method::Stall, &facts) {
@@ -27,7 +32,7 @@ impl Platform {
         }
         let sandbox = Sandbox::new();
         let vnode = format!("{test}-{}", process::own_pid());
-        let supervisor = start(&sandbox, &vnode);
+        let supervisor = start(&sandbox, &vnode, lines);
         let up = Self { sandbox, vnode, supervisor };
         assert!(until(|| up.emulate(&["status"]).status.success()), "it is not up");
         Some(up)
@@ -51,8 +56,9 @@ impl Platform {
     }
 }
 
-fn start(sandbox: &Sandbox, vnode: &str) -> Child {
-    start_platform(sandbox, &format!("[[vnode]]\nname = {vnode:?}\ncores = 1\nspeed = \"50%\"\n"))
+fn start(sandbox: &Sandbox, vnode: &str, lines: &str) -> Child {
+    let text = format!("[[vnode]]\nname = {vnode:?}\ncores = 1\nspeed = \"50%\"\n{lines}");
+    start_platform(sandbox, &text)
 }
 
 /// Starts the vnodes of a platform file.
@@ -154,7 +160,7 @@ fn a_container_is_slowed_in_its_own_group_and_goes_on() {
     // A supervisor that is killed at any moment leaves nothing after `undo --left`.
     let is_full = std::env::var("PINFOLD_TEST_SIZE").is_ok_and(|size| size == "full");
     for at in 0..if is_full { 100 } else { 4 } {
-        up.supervisor = start(&up.sandbox, &up.vnode);
+        up.supervisor = start(&up.sandbox, &up.vnode, "");
         assert!(until(|| up.emulate(&["status"]).status.success()), "it is not up");
         let words = ["emulate", "attach", &up.vnode, "--container", &container.name];
         let mut client = up.sandbox.spawn(&words).stderr(Stdio::Null).start().expect("a client");
@@ -349,6 +355,31 @@ fn a_network_namespace_that_is_made_again_is_reported_and_attached_again() {
         assert!(matches!(child.try_wait(), Ok(None)), "it goes on");
         child.kill().expect("killed");
     }
+}
+
+#[test]
+fn a_network_namespace_of_a_platform_file_is_slowed_and_goes_on() {
+    let _turn = take_turn();
+    if is_missing(&["ip"]) {
+        return;
+    }
+    let netns = Netns(format!("pf-file-{}", process::own_pid()));
+    if !netns.add() {
+        return skip("`ip netns add` fails");
+    }
+    let mut sleeper = netns.sleep_in();
+    let comm = format!("/proc/{}/comm", sleeper.pid());
+    let host = LiveHost::new().expect("a host");
+    assert!(until(|| host.read_text(&comm).is_ok_and(|comm| comm == "sleep\n")), "it sleeps");
+    let before = places(&[sleeper.pid()]);
+    let attach = format!("attach = \"netns:{}\"\n", netns.0);
+    let Some(up) = Platform::up_with("netns-file", &attach) else { return };
+    let (groups, _) = places(&[sleeper.pid()]).remove(0);
+    assert!(groups.contains(&up.vnode), "{groups}");
+    up.emulate(&["down"]).expect_success();
+    assert_eq!(places(&[sleeper.pid()]), before);
+    assert!(matches!(sleeper.try_wait(), Ok(None)), "it goes on");
+    sleeper.kill().expect("killed");
 }
 
 /// The shell of the host h1.

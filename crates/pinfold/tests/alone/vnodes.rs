@@ -710,7 +710,7 @@ fn what_a_vnode_achieves_is_measured() {
         .expect_success();
     let found: Value = output.json();
     let rows = found["benchmarks"].as_array().expect("rows");
-    assert_eq!(rows.len(), 6);
+    assert_eq!(rows.len(), 7);
     for row in rows {
         assert_eq!(row["requested"], 0.5, "{row}");
         assert!(row["achieved"].as_f64().is_some_and(|achieved| achieved > 0.0), "{row}");
