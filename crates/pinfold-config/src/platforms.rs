@@ -265,15 +265,7 @@ fn variant_list(variants: &[Variant]) -> String {
 }
 
 fn period(keys: &mut Keys, method: Option<Method>) -> Result<Option<u64>, Fault> {
-    let Some(value) = keys.take("period") else { return Ok(None) };
-    match method {
-        Some(method) => speeds::period(&value, method).map(Some),
-        None => Err(Fault::new(
-            value.at,
-            "period: the bounds depend on the method, and none is given".to_owned(),
-        )
-        .with_hint("name the method, such as method = \"stall\"")),
-    }
+    keys.take("period").map(|value| speeds::period(&value, method)).transpose()
 }
 
 fn calibrate(keys: &mut Keys, method: Option<Method>) -> Result<bool, Fault> {

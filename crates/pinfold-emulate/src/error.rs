@@ -148,9 +148,9 @@ impl SpeedError {
                 Some(format!("`{}` lists them", Command::new("emulate status")))
             }
             SpeedError::Occupied { .. } => Some(format!(
-                "a platform of another state directory has a vnode of this name: give this one \
-                 another name, or end that platform with its own --state-dir (`emulate down`); \
-                 after a crash of a platform of this directory: `{}`",
+                "after a crash of a platform of this directory: `{}`; else a platform of another \
+                 state directory has a vnode of this name: give this one another name, or end that \
+                 platform with its own --state-dir (`emulate down`)",
                 Command::new("undo --left")
             )),
             SpeedError::HelperSpawner { .. } => None,

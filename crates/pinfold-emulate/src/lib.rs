@@ -43,7 +43,9 @@ pub use helper_spawner::{
     Window,
 };
 pub use hierarchies::Hierarchies;
-pub use methods::{Facts, METHODS, MethodInfo, best, cautions, describe_effects, info, refusal};
+pub use methods::{
+    Facts, METHODS, MethodInfo, best, cautions, check_period, describe_effects, info, refusal,
+};
 pub use node::{Node, ProfileRow};
 pub use record::{Load, record};
 pub use stored_costs::{CALIBRATION_HOLDS_NS, Calibration, Calibrations};

@@ -146,21 +146,29 @@ impl MethodContext<'_, '_> {
     }
 }
 
+/// Checks that a vnode's period is within the limits of its method.
+///
+/// # Errors
+/// [`SpeedError::Period`].
+pub fn check_period(node: &Node) -> Result<(), SpeedError> {
+    let bounds = node.method.periods_ns();
+    if bounds.contains(&node.period()) {
+        return Ok(());
+    }
+    Err(SpeedError::Period {
+        vnode: node.name.clone(),
+        method: node.method,
+        period_ns: node.period(),
+        bounds_ns: bounds,
+    })
+}
+
 /// Starts the method of a vnode, at full speed.
 pub(crate) fn start<'h>(
     context: &MethodContext<'h, '_>,
 ) -> Result<Box<dyn Emulation + 'h>, SpeedError> {
-    let node = context.node;
-    let bounds = node.method.periods_ns();
-    if !bounds.contains(&node.period()) {
-        return Err(SpeedError::Period {
-            vnode: node.name.clone(),
-            method: node.method,
-            period_ns: node.period(),
-            bounds_ns: bounds,
-        });
-    }
-    (code::code(node.method).start)(context)
+    check_period(context.node)?;
+    (code::code(context.node.method).start)(context)
 }
 
 /// Share of the time to take, in millionths.

@@ -28,9 +28,10 @@ pub const PARTITION: Kind =
 /// A unit, container or other cgroup.
 pub const UNIT: Kind = Kind { name: "unit", noun: "cgroup", sort: OwnerCategory::Pool };
 
-/// A group that Pinfold made, whose journal this process cannot read.
+/// A group that Pinfold made, for which no active journal can be read here: after a crash, of
+/// another user, or of another state directory.
 pub const UNREADABLE: Kind =
-    Kind { name: "pinfold", noun: "unreadable journal", sort: OwnerCategory::Machine };
+    Kind { name: "pinfold", noun: "without an active journal here", sort: OwnerCategory::Machine };
 
 /// What is read.
 pub const READS: &str = "cpuset.cpus.partition and cpuset.cpus.effective of cgroups";

@@ -65,11 +65,13 @@ fn beyond(text: &str) -> String {
     }
 }
 
-/// A period in nanoseconds within the limits of its method.
-pub(super) fn period(value: &Value, method: Method) -> Result<u64, Fault> {
+/// A period in nanoseconds within the limits of its method. If the best method of the host is
+/// taken, its limits are checked when that is known.
+pub(super) fn period(value: &Value, method: Option<Method>) -> Result<u64, Fault> {
     let ValueKind::Text(text) = &value.what else { return Err(no_time(value)) };
     let (digits, shift) = with_unit(text.trim(), &TIMES).ok_or_else(|| no_time(value))?;
     let ns = decimal(digits, shift).ok_or_else(|| no_time(value))?;
+    let Some(method) = method else { return Ok(ns) };
     let bounds = method.periods_ns();
     if bounds.contains(&ns) {
         return Ok(ns);

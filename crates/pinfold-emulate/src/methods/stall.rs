@@ -37,6 +37,8 @@ const LONGEST_NS: u64 = 2_000_000;
 const LONGEST_PERIOD_NS: u64 = 1_000_000;
 /// Minimum duration for which a core is busy before it has the longest period.
 const BUSY_NS: u64 = 80 * MS;
+/// Interval of the heartbeat while a core is busy, so that a pause is seen soon.
+const BUSY_HEARTBEAT_NS: u64 = 10 * MS;
 /// Minimum run time of a core that is busy, in percent.
 const BUSY_PERCENT: u64 = 90;
 /// Minimum ratio of the time taken per period to the cost of the interrupt, including the interrupt
@@ -85,7 +87,8 @@ impl Core {
     /// Updates how long it has been busy, after an interval.
     fn observe(&mut self, ran_ns: u64, interval_ns: u64) {
         let new_ns = ran_ns.saturating_sub(std::mem::replace(&mut self.ran_ns, ran_ns));
-        let is_busy = new_ns >= interval_ns / 100 * BUSY_PERCENT;
+        // The run time is that at the last interrupt.
+        let is_busy = new_ns.saturating_add(self.period_ns) >= interval_ns / 100 * BUSY_PERCENT;
         self.busy_ns = if is_busy { self.busy_ns.saturating_add(interval_ns) } else { 0 };
     }
 
@@ -389,7 +392,8 @@ impl Emulation for Stalling<'_> {
             self.look()?;
         }
         self.adapt(now_ns)?;
-        Ok(now_ns.saturating_add(HEARTBEAT_NS))
+        let is_busy = self.is_default && self.cores.values().any(Core::is_busy);
+        Ok(now_ns.saturating_add(if is_busy { BUSY_HEARTBEAT_NS } else { HEARTBEAT_NS }))
     }
 
     fn observe(&self) -> Result<Vec<CoreAccount>, SpeedError> {
@@ -486,8 +490,11 @@ mod tests {
         assert!(!core.is_busy());
         core.observe(78_000_000, 40_000_000);
         assert!(core.is_busy());
-        core.observe(113_000_000, 40_000_000);
-        assert!(!core.is_busy(), "it paused for 5 ms");
+        core.period_ns = 1_000_000;
+        core.observe(86_100_000, 10_000_000);
+        assert!(core.is_busy(), "the last interrupt was 1 ms ago");
+        core.observe(93_900_000, 10_000_000);
+        assert!(!core.is_busy(), "it paused for more than 1 ms");
     }
 
     #[test]

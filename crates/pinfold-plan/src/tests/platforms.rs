@@ -311,11 +311,6 @@ fn bad_periods_and_attachments() {
     period("\"200\"", "a time with its unit", "200us");
     period("\"-1ms\"", "a time with its unit", "200us");
     period("\"\"", "a time with its unit", "200us");
-    in_vnode(
-        "period = \"1ms\"",
-        "line 3, column 10: period: the bounds depend on the method, and none is given",
-        "name the method",
-    );
     attach("web", "it is neither a group nor a process");
     attach("group:web", "the path of a group starts with /, at the mount of cgroup");
     attach("group:/", "the root group contains all tasks of the host");

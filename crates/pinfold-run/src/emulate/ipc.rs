@@ -449,18 +449,20 @@ enum Message {
 }
 
 impl Caller {
+    /// Reads all that was sent. A client that has disconnected has reported that nothing was done,
+    /// for example because this process was stopped: its request is void.
     fn read(&mut self) -> Message {
         let mut room = [0; 1024];
         loop {
             match self.stream.read(&mut room) {
                 Ok(0) => return Message::Gone,
                 Ok(count) => self.line.extend(room.iter().take(count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Message::Part,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let is_whole = self.line.ends_with(b"\n");
+                    return if is_whole { Message::Line } else { Message::Part };
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Message::Gone,
-            }
-            if self.line.ends_with(b"\n") {
-                return Message::Line;
             }
             if self.line.len() > MAX_LINE {
                 return Message::Gone;

@@ -314,7 +314,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
         Some(path) if method.replays_load() => (Vec::new(), load(path, vnode)?),
         Some(path) => (profile(path, vnode, topology)?, Vec::new()),
     };
-    Ok(Node {
+    let node = Node {
         name: vnode.name.clone(),
         cores: vnode.pus.clone(),
         memory_node: vnode.memory_node,
@@ -326,7 +326,9 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
         load,
         calibrate: vnode.calibrate,
         disk: vnode.disk.clone(),
-    })
+    };
+    pinfold_emulate::check_period(&node)?;
+    Ok(node)
 }
 
 /// A recorded load for the cores of a vnode: the columns of the file in order, regardless of their

@@ -283,6 +283,22 @@ fn a_busy_core_has_longer_turns_unless_their_length_is_requested() {
     }
 }
 
+#[test]
+fn the_period_is_checked_for_the_method_that_is_taken() {
+    let host = LiveHost::new().expect("a host");
+    if is_refused(&host, "stall") {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let [good, bad] = ["1 ms", "30 ms"].map(|period| {
+        let text = "[[vnode]]\nname = \"v\"\ncores = 1\nspeed = 0.5\nperiod = ";
+        sandbox.write(&format!("{period}.toml"), format!("{text}{period:?}\n"))
+    });
+    sandbox.print(&["emulate", "up", &good, "--dry-run"]);
+    let why = "stall cannot work with a period of 30 ms: use 50 µs to 1 ms";
+    sandbox.refuse(&["emulate", "up", &bad, "--dry-run"], 3, why);
+}
+
 /// Next to a spinner on each CPU; on a busier machine than that, one of three starts is enough.
 #[test]
 fn the_cost_is_measured_next_to_other_tasks() {
@@ -1009,18 +1025,18 @@ fn a_supervisor_that_is_stopped_or_killed_is_named_with_a_hint() {
     assert_eq!(up.status.code(), Some(3), "{}", up.stderr_text());
     assert!(up.stderr_text().contains(" emulate down`"), "{}", up.stderr_text());
     let vnode = stage.name.clone();
-    for words in [&["status"][..], &["exec", &vnode, "--", "true"], &["down"]] {
+    let set = ["set", &vnode, "--speed", "10%"];
+    for words in [&["status"][..], &["exec", &vnode, "--", "true"], &set, &["down"]] {
         stage.supervisor.signal(Signaled::Stop).expect("it runs");
         let output = stage.emulate(words);
         let said = output.stderr_text();
         assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
         let hint = format!("kill -CONT {pid}");
         assert_parts(&said, &[&format!("process {pid}"), "it is stopped", &hint]);
-        // One that goes on would hear that it is to end.
-        if words != ["down"] {
-            stage.supervisor.signal(Signaled::Continue).expect("it is stopped");
-            assert!(stage.emulate(&["status"]).status.success(), "it goes on");
-        }
+        // What was reported as not done is not done later.
+        stage.supervisor.signal(Signaled::Continue).expect("it is stopped");
+        assert!(stage.emulate(&["status"]).status.success(), "it goes on");
+        assert_eq!(stage.core()["asked"], 0.6, "{words:?}");
     }
     stage.supervisor.signal(Signaled::Kill).expect("it runs");
     stage.supervisor.wait_for(&SystemClock, 60 * SECOND_NS).expect("it ends");

@@ -97,7 +97,7 @@ fn a_group_of_pinfold_without_its_journal_has_an_owner() {
     let populated = "populated 1\nfrozen 0\n";
     let claims = of(populated, &[]);
     assert_eq!(found(&claims), ["pinfold 4-5 exclusive", "pinfold 6 exclusive"]);
-    assert_eq!(claims.all()[0].owner.to_string(), "pinfold (unreadable journal)");
+    assert_eq!(claims.all()[0].owner.to_string(), "pinfold (without an active journal here)");
     // Without processes nothing uses the CPUs.
     assert!(of("populated 0\nfrozen 0\n", &[]).all().is_empty());
     let expected = ["web 4-5 exclusive", "pinfold 6 exclusive"];
