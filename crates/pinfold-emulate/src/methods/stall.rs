@@ -182,8 +182,11 @@ impl Stalling<'_> {
         let interval_ns = now_ns.saturating_sub(std::mem::replace(&mut self.beat_ns, now_ns));
         let mut changed = Vec::new();
         for (pu, core) in &mut self.cores {
-            // At full speed no run time is counted.
-            let Some(speed) = core.speed.filter(|speed| *speed != Speed::FULL) else { continue };
+            let Some(speed) = core.speed.filter(|speed| *speed != Speed::FULL) else {
+                // At full speed no run time is counted.
+                core.busy_ns = 0;
+                continue;
+            };
             let was_busy = core.is_busy();
             core.observe(self.stall.account(*pu)?.ran_ns, interval_ns);
             if self.is_held {

@@ -85,7 +85,7 @@ impl Running {
 fn a_search_answers_and_leaves_every_mask_as_it_was() {
     let Some(running) = Running::new("-smp 1") else { return };
     let qmp = running.machine.qmp();
-    let words = ["tune", "--qmp", &qmp, "--strategies", "compact,sequential", "--budget", "60s"];
+    let words = ["tune", "--qmp", &qmp, "--strategies", "compact,sequential", "--budget", "30s"];
     let more = ["--seed", "7", "--max-harm", "100%", "--json"];
     let found = running.machine.print_json(&[&words[..], &more].concat());
     assert_eq!((&found["format"], &found["seed"]), (&json!("pinfold-live-tune/1"), &json!(7)));
@@ -139,7 +139,7 @@ fn a_figure_of_a_command_is_compared() {
     let Some(running) = Running::new("-smp 1") else { return };
     let pid = running.machine.pid();
     let more = ["--figure", "sh -c 'sleep 0.1; echo 5'", "--better", "higher"];
-    let said = running.machine.print(&[&running.words(&pid, "60s")[..], &more].concat());
+    let said = running.machine.print(&[&running.words(&pid, "24s")[..], &more].concat());
     assert_parts(
         &said,
         &["what sh -c 'sleep 0.1; echo 5' prints; higher is better", "memory", "wash-out"],
@@ -152,7 +152,7 @@ fn a_figure_of_a_command_is_compared() {
 fn a_placement_that_does_harm_is_dropped() {
     let Some(running) = Running::new("-smp 1") else { return };
     let pid = running.machine.pid();
-    let words = ["tune", "--pid", &pid, "--strategies", "compact", "--budget", "60s"];
+    let words = ["tune", "--pid", &pid, "--strategies", "compact", "--budget", "24s"];
     for text in ["0%", "x", "120%"] {
         running.machine.refuse(&[&words[..], &["--max-harm", text]].concat(), 2, "percentage");
     }
@@ -268,7 +268,7 @@ fn without_bpf_the_sums_of_the_kernel_are_compared() {
     }
     let pid = running.machine.pid();
     let without = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"];
-    let output = running.machine.run_by(&without, &running.words(&pid, "60s"));
+    let output = running.machine.run_by(&without, &running.words(&pid, "24s"));
     let said = output.expect_success().stdout_text();
     assert_parts(&said, &["from schedstat; single waits were not recorded: "]);
     running.assert_as_before();
@@ -310,7 +310,7 @@ fn settings_are_tried_on_the_present_placement() {
     let pid = running.machine.pid();
     let tries = [BATCH, "policy:vcpu=other:0"];
     let more = ["--strategies", "compact", "--json"];
-    let words = [&policy_words(&pid, "40s", &tries)[..], &more].concat();
+    let words = [&policy_words(&pid, "30s", &tries)[..], &more].concat();
     let found = running.machine.print_json(&words);
     let placements = found["placements"].as_array().expect("placements");
     let names: Vec<&str> = placements.iter().filter_map(|one| one["name"].as_str()).collect();
@@ -395,7 +395,7 @@ fn a_setting_that_the_kernel_refuses_is_dropped() {
     let Some(running) = Running::new_by(&without, "-smp 1") else { return };
     let pid = running.machine.pid();
     let tries = ["policy:vcpu=other:-5", BATCH];
-    let words = [&policy_words(&pid, "40s", &tries)[..], &["--json"]].concat();
+    let words = [&policy_words(&pid, "24s", &tries)[..], &["--json"]].concat();
     let output = running.machine.run_by(&without, &words);
     let said = output.expect_success().stdout_text();
     let found: serde_json::Value = serde_json::from_str(&said).expect("JSON");
