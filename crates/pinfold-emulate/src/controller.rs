@@ -263,7 +263,9 @@ impl<'h> VnodeController<'h> {
             one.node.cores.clone_from(&wanted.cores);
             one.begin(self.host, self.clock.now_ns())?;
             // From now on the caller controls the speed.
-            one.node.profile.truncate(one.played);
+            if let Some(row) = one.node.profile.get(one.played).copied() {
+                one.refuse(row, "its speed was set by a command");
+            }
         }
         Ok(())
     }

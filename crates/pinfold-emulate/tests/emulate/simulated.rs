@@ -179,7 +179,10 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
     at(250, "max", 1_000_000);
     nodes.set("web", speed(400_000), None).unwrap();
     nodes.turn(400 * MS).unwrap();
-    assert_eq!(nodes.status().unwrap()[0].cores[0].asked, speed(400_000));
+    let status = nodes.status().unwrap().remove(0);
+    assert_eq!(status.cores[0].asked, speed(400_000));
+    let ended = "its profile ended before line 4: its speed was set by a command";
+    assert!(status.notes.iter().any(|note| note == ended), "{:?}", status.notes);
 }
 
 #[test]

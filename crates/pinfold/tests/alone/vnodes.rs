@@ -273,6 +273,8 @@ fn a_busy_core_has_longer_turns_unless_their_length_is_requested() {
         let lines = format!("speed = \"50%\"\n{lines}");
         let Some(stage) = TestPlatform::with("turns", "stall", &lines, &[]) else { return };
         assert_eq!(interval(&stage), "200.0 µs", "{lines}");
+        let refused = stage.emulate(&["set", &stage.name, "--speed", "99.99%"]).stderr_text();
+        assert_parts(&refused, &["more than the requested slowdown", "use 100%, or at most 9"]);
         let mut spinner =
             stage.sandbox.start(&["emulate", "exec", &stage.name, "--", "sh", "-c", SPIN]);
         let ran = || stage.core()["got"].is_number() && interval(&stage) == busy;
