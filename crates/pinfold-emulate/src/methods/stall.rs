@@ -10,7 +10,7 @@
 //! After each stall a program refills caches and predictors, which no measurement with a spinning
 //! thread shows, and which longer periods make rarer. Unless the period is requested, it is
 //! therefore the longest one while the vnode's tasks keep a core busy: a burst of that length is
-//! long compared to any period. After the first pause it is short again, so that short bursts are
+//! long compared to any period. Within 10 ms of a pause it is short again, so that short bursts are
 //! slowed evenly.
 
 use super::Facts;

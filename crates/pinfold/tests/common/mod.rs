@@ -124,11 +124,7 @@ impl Sandbox {
 
     /// The same with its messages in the file `said`.
     pub fn start_logged(&self, words: &[&str]) -> Child {
-        let (said, state) = (self.path("said"), self.path("state"));
-        let own = ["-c", "exec \"$@\" >>\"$0\" 2>&1", &said, PINFOLD, "--state-dir", &state];
-        let spawn = Spawn::new("sh").args([&own, words].concat()).stdin(Stdio::Null);
-        let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string());
-        spawn.die_with_parent(true).start().expect("pinfold starts")
+        self.start_by_shell(&["sh"], "", words)
     }
 
     /// The same where root can hide `/dev/kvm`: its trial takes a minute where it boots no guest.
@@ -136,13 +132,18 @@ impl Sandbox {
         if !is_root() {
             return self.start_logged(words);
         }
+        let hide = "test ! -e /dev/kvm || mount --bind /dev/null /dev/kvm; ";
+        self.start_by_shell(&["unshare", "--mount", "sh"], hide, words)
+    }
+
+    /// Starts it by a shell that does something before.
+    fn start_by_shell(&self, shell: &[&str], before: &str, words: &[&str]) -> Child {
         let (said, state) = (self.path("said"), self.path("state"));
-        let script =
-            "test ! -e /dev/kvm || mount --bind /dev/null /dev/kvm; exec \"$@\" >>\"$0\" 2>&1";
-        let own = ["--mount", "sh", "-c", script, &said, PINFOLD, "--state-dir", &state];
-        let spawn = Spawn::new("unshare").args([&own, words].concat()).stdin(Stdio::Null);
+        let script = format!("{before}exec \"$@\" >>\"$0\" 2>&1");
+        let own = ["-c", &script, &said, PINFOLD, "--state-dir", &state];
+        let spawn = Spawn::new(shell[0]).args([&shell[1..], &own, words].concat());
         let spawn = spawn.env(WITHOUT_CLAIMS, &(!self.has_claims).to_string());
-        spawn.die_with_parent(true).start().expect("pinfold starts")
+        spawn.stdin(Stdio::Null).die_with_parent(true).start().expect("pinfold starts")
     }
 
     pub fn run(&self, words: &[&str]) -> Output {
