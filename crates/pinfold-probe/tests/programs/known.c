@@ -1,6 +1,6 @@
 // A program that does a known number of known things, for the tests of what looks from outside.
 //
-// usage: known locks THREADS ROUNDS | known work SLEEPS PAGES
+// usage: known locks THREADS ROUNDS | known wakes THREADS ROUNDS | known work SLEEPS PAGES
 // It says "ready", waits for a line, works, prints what it did, and waits for another line.
 // The lock is one of our own on futex(2), so that its calls can be counted in here too; every
 // function has a frame (-fno-omit-frame-pointer) and a name of its own.
@@ -86,6 +86,15 @@ static void *fighter(void *unused)
     return NULL;
 }
 
+// Nobody waits, so that nearly all of its time is in the calls, whatever else runs.
+static void *waker(void *unused)
+{
+    (void)unused;
+    for (unsigned long i = 0; i < rounds; i++)
+        futex_call(&contended_word, FUTEX_WAKE, 1);
+    return NULL;
+}
+
 static void gate(const char *text)
 {
     char line[16];
@@ -95,12 +104,12 @@ static void gate(const char *text)
         exit(0);
 }
 
-static int locks(int threads)
+static int locks(int threads, void *(*run)(void *))
 {
     pthread_t all[64];
     char text[128];
     for (int i = 0; i < threads; i++)
-        if (pthread_create(&all[i], NULL, fighter, NULL))
+        if (pthread_create(&all[i], NULL, run, NULL))
             return 1;
     for (int i = 0; i < threads; i++)
         pthread_join(all[i], NULL);
@@ -138,9 +147,9 @@ int main(int count, char **words)
     if (count != 4)
         return 2;
     gate("ready");
-    if (!strcmp(words[1], "locks")) {
+    if (strcmp(words[1], "work")) {
         rounds = strtoul(words[3], NULL, 10);
-        return locks(atoi(words[2]));
+        return locks(atoi(words[2]), strcmp(words[1], "wakes") ? fighter : waker);
     }
     return work(atol(words[2]), atol(words[3]));
 }
