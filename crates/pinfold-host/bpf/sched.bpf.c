@@ -72,7 +72,7 @@ struct account {
     u64 sum_ns;
     u64 max_ns;
     u64 preempted;      // waits that began with a preemption
-    u64 unseen;         // times it got a PU without a wait that was seen to begin
+    u64 unseen;         // waits of which only the end was seen, or only the start
     u64 moves;          // migrations
     u64 moves_waiting;  // those during a wait
     u32 tid;
@@ -204,6 +204,9 @@ INLINE void went(struct task *task, int could_run_on, u32 process, u64 now)
     u32 index = task->account;
     struct account *account = bpf_map_lookup_elem(&accounts, &index);
 
+    // It waited, and its kernel did not report that it got a PU.
+    if (account && task->since_ns)
+        account->unseen += 1;
     task->preempted = could_run_on;
     task->since_ns = could_run_on ? now : 0;
     task->arrived_ns = now;

@@ -71,10 +71,20 @@ struct queue {
 MAP(threads, BPF_MAP_TYPE_HASH, THREADS, u32, struct thread);
 MAP(cpus, BPF_MAP_TYPE_ARRAY, CPUS, u32, struct cpu);
 MAP(queues, BPF_MAP_TYPE_ARRAY, CPUS, u32, struct queue);
-// Waits that have no place in a queue: only the last slice before their end is a cause.
+// Waits that have no place in a queue: only the last slice before their end is a cause. And runs
+// whose start or end had no event, as of tasks that a kernel does not trace: their time is unknown.
 MAP(lost, BPF_MAP_TYPE_ARRAY, 1, u32, u64);
 // The number of the interval.
 SHARED_WORDS(interval, 1);
+
+INLINE void count_lost(void)
+{
+    u32 zero = 0;
+    u64 *number = bpf_map_lookup_elem(&lost, &zero);
+
+    if (number)
+        __sync_fetch_and_add(number, 1);
+}
 
 #define ordered() asm volatile("" ::: "memory")
 
@@ -136,8 +146,6 @@ INLINE void credit(struct thread *thread, const struct cpu *cpu, u64 now)
 INLINE void enqueue(struct thread *thread, u32 tid, u32 number, u64 now)
 {
     struct queue *queue = bpf_map_lookup_elem(&queues, &number);
-    u32 zero = 0;
-    u64 *lost_waits;
 
     thread->cpu = number;
     thread->counted_ns = now;
@@ -152,9 +160,7 @@ INLINE void enqueue(struct thread *thread, u32 tid, u32 number, u64 now)
         if (!there && !__sync_val_compare_and_swap(&queue->tids[at], 0, (u64)tid))
             return;
     }
-    lost_waits = bpf_map_lookup_elem(&lost, &zero);
-    if (lost_waits)
-        __sync_fetch_and_add(lost_waits, 1);
+    count_lost();
 }
 
 // The slice that ends is part of the waits of this CPU's queue. Only its own CPU empties a place.
@@ -191,6 +197,8 @@ INLINE void arrive(struct thread *thread, const struct cpu *cpu, u32 number, u64
         thread->ready_ns += wait;
         if (wait > thread->longest_ns)
             thread->longest_ns = wait;
+    } else if (thread->state == RUNNING) {
+        count_lost();
     }
     thread->state = RUNNING;
     thread->since_ns = now;
@@ -201,8 +209,10 @@ INLINE void arrive(struct thread *thread, const struct cpu *cpu, u32 number, u64
 INLINE void leave(struct thread *thread, u32 tid, u32 number, int is_runnable, u64 now)
 {
     begin(thread);
-    if ((thread->state == RUNNING || thread->state == UNSEEN) && now > thread->since_ns)
-        thread->run_ns += now - thread->since_ns;
+    if (thread->state == RUNNING || thread->state == UNSEEN)
+        thread->run_ns += now > thread->since_ns ? now - thread->since_ns : 0;
+    else
+        count_lost();
     thread->since_ns = now;
     thread->cpu = number;
     if (is_runnable) {

@@ -97,7 +97,7 @@ pub struct SchedAccount {
     pub sum_ns: u64,
     /// Number of waits that began with a preemption.
     pub preempted: u64,
-    /// Number of times that it got a CPU after a wait whose start was not traced.
+    /// Number of waits of which only the end was traced, or only the start.
     pub unseen: u64,
     /// Number of migrations.
     pub moves: u64,

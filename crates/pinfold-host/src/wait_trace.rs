@@ -165,7 +165,8 @@ fn is_waiting(raw: &RawThread, first: FirstState) -> bool {
 pub struct WaitTotals {
     /// Time of the program on all CPUs (ns); 0 if the kernel does not count it.
     pub run_ns: u64,
-    /// Events for which it was not called, and waits of which only the last cause is known.
+    /// Events for which it was not called, waits of which only the last cause is known, and runs whose
+    /// start or end had no event.
     pub lost: u64,
 }
 

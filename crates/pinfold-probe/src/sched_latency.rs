@@ -153,7 +153,7 @@ pub struct Waits {
     pub histogram: Histogram,
     /// Number of waits that began with a preemption; the others began with a wake-up.
     pub preempted: u64,
-    /// Number of times that a thread got a CPU after a wait whose start was not seen.
+    /// Number of waits of which only the end was seen, or only the start.
     pub unseen: u64,
     /// Migrations during waits.
     pub moves: u64,
@@ -352,7 +352,7 @@ fn of_reading(
     );
     let nameless = "of wakers or running tasks beyond the size of the table";
     report(reading.nameless, "name", nameless, &mut lost);
-    report(unseen(reading), "wait", "whose beginning was not seen", &mut lost);
+    report(unseen(reading), "wait", "whose start or end was not seen", &mut lost);
     report(
         reading.missed,
         "event",
@@ -490,7 +490,7 @@ impl SchedLatency {
         }
     }
 
-    /// Number of waits whose beginning was not seen.
+    /// Number of waits of which only the end was seen, or only the start.
     pub fn unseen(&self) -> u64 {
         self.roles.iter().filter_map(|role| Some(role.waits.as_ref()?.unseen)).sum()
     }

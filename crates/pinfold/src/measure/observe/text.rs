@@ -42,9 +42,9 @@ pub fn sched(found: &SchedLatency) -> String {
     let mut text = match &found.level {
         Level::Tracepoints => match found.unseen() {
             0 => "all waits were recorded\n".to_owned(),
-            1 => "all waits were recorded except one, whose start was missed\n".to_owned(),
+            1 => "all waits were recorded except one, whose start or end was missed\n".to_owned(),
             count => format!(
-                "all waits were recorded except {}, whose starts were missed\n",
+                "all waits were recorded except {}, whose start or end was missed\n",
                 format::count(count)
             ),
         },
