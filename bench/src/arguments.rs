@@ -27,7 +27,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     pub write: Option<Option<String>>,
     /// A short run: a few minutes (emulate), 100 nodes (scale), 20 ms of work (quiet), a short
-    /// profile (like), two programs and no calibration (programs)
+    /// profile and one program (like), two programs and no calibration (programs), a second of
+    /// each part (watch)
     #[arg(long)]
     pub quick: bool,
     /// Only these rows, by their names in the tables, separated by commas (emulate); of gaps by

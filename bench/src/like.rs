@@ -35,6 +35,8 @@ const SPEED: f64 = 0.5;
 const GOAL: f64 = 0.8;
 /// Number of [`PROGRAMS`] that take part; the others are benchmarks themselves.
 const COUNT: usize = 12;
+/// Of a short run.
+const QUICK_COUNT: usize = 1;
 
 /// The vnode, and its CPU outside of it.
 struct Machines<'b> {
@@ -63,8 +65,9 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let prediction = machines.predict(tools, arguments.quick)?;
     let interval = prediction.interval.ok_or("another architecture on the same machine")?;
 
+    let count = if arguments.quick { QUICK_COUNT } else { COUNT };
     let (programs, missing): (Vec<&Program>, Vec<&Program>) =
-        PROGRAMS.iter().take(COUNT).partition(|one| process::find_program(one.needs).is_some());
+        PROGRAMS.iter().take(count).partition(|one| process::find_program(one.needs).is_some());
     let commands: Vec<(Place, &Program)> = programs
         .iter()
         .flat_map(|program| [(Place::Here, *program), (Place::There, *program)])

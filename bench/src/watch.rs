@@ -28,23 +28,32 @@ use crate::{guest, origin, pairs};
 
 const GUESTS: u32 = 10;
 const VCPUS: u32 = 16;
-const THREADS: u32 = 50;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Time for the watcher to find and check all guests.
-const SETTLE_NS: u64 = 15 * SECOND_NS;
-const MEASURE_NS: u64 = 60 * SECOND_NS;
-const SCRAPES: u32 = 20;
 const LOOK_NS: u64 = 500_000;
-const PATIENCE_NS: u64 = 5 * SECOND_NS;
+const PATIENCE_NS: u64 = 60 * SECOND_NS;
 /// Longest pause between two new threads; each pause is random, so that they are spread over the
 /// watcher's period.
 const PAUSE_NS: u32 = 400_000_000;
+
+/// How long a run is.
+struct Size {
+    threads: u32,
+    /// Time for the watcher to find and check all guests.
+    settle_ns: u64,
+    measure_ns: u64,
+    scrapes: u32,
+}
+
+const FULL: Size =
+    Size { threads: 50, settle_ns: 15 * SECOND_NS, measure_ns: 60 * SECOND_NS, scrapes: 20 };
+const QUICK: Size = Size { threads: 1, settle_ns: SECOND_NS, measure_ns: SECOND_NS, scrapes: 2 };
 
 /// Measures both.
 pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     let (host, scratch) = (LiveHost::new()?, Scratch::in_memory()?);
     let topology = pinfold_topology::discover(&host)?;
-    let count = arguments.rounds.unwrap_or(THREADS);
+    let size = if arguments.quick { QUICK } else { FULL };
+    let count = arguments.rounds.unwrap_or(size.threads);
     let plan = plan(&topology.online().intersection(&topology.allowed), &topology, count)?;
     let machine = origin::of_host(&host, &topology)?;
     let state = StateDir::open(&scratch.file("state"))?;
@@ -56,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     }
     let program = pairs::program_beside(arguments)?;
     let mut watch = start_watch(&program, &state, &[])?;
-    let share = share(&host, &watch)?;
+    let share = share(&host, &watch, &size)?;
     let guest = guests.first_mut().ok_or("no guest")?;
     let mut times = Vec::new();
     let mut random = Pcg32::new(arguments.seed, 2);
@@ -67,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
     watch.kill()?;
     let socket = scratch.file("metrics");
     let mut watch = start_watch(&program, &state, &["--metrics", &socket])?;
-    let scrapes = scrapes(&host, &watch, &socket)?;
+    let scrapes = scrapes(&host, &watch, &socket, &size)?;
     watch.kill()?;
     Ok(Figures {
         name: "watch".to_owned(),
@@ -78,8 +87,8 @@ pub fn run(arguments: &Arguments) -> Result<Figures, Failure> {
         ),
         tables: vec![table(share, &times, &scrapes)],
         notes: vec![
-            format!("The CPU time is that of the process over {} s without events.", MEASURE_NS / SECOND_NS),
-            format!("A scrape: CPU time of the process for an answer with `--metrics`, without `--gaps`, once a second, {SCRAPES} times."),
+            format!("The CPU time is that of the process over {} s without events.", size.measure_ns / SECOND_NS),
+            format!("A scrape: CPU time of the process for an answer with `--metrics`, without `--gaps`, once a second, {} times.", size.scrapes),
             "From creation to placed: from the first sample that shows the thread to the first that shows its CPUs, one sample every half millisecond; the journal, in memory, is written between them.".to_owned(),
         ],
     })
@@ -97,23 +106,32 @@ fn run_ns(host: &LiveHost, watch: &Child) -> Result<u64, Failure> {
 }
 
 /// CPU time of each scrape (ns).
-fn scrapes(host: &LiveHost, watch: &Child, socket: &str) -> Result<Vec<f64>, Failure> {
-    SystemClock.sleep_ns(SETTLE_NS);
+fn scrapes(host: &LiveHost, watch: &Child, socket: &str, size: &Size) -> Result<Vec<f64>, Failure> {
+    let began = SystemClock.now_ns();
+    while count_vcpus(socket).is_none_or(|vcpus| vcpus != GUESTS * VCPUS) {
+        if SystemClock.now_ns().saturating_sub(began) > PATIENCE_NS {
+            return Err(format!("the page has {:?} vCPUs", count_vcpus(socket)).into());
+        }
+        SystemClock.sleep_ns(SECOND_NS / 10);
+    }
+    SystemClock.sleep_ns(size.settle_ns);
     let mut times = Vec::new();
-    for _ in 0..SCRAPES {
+    for _ in 0..size.scrapes {
         SystemClock.sleep_ns(SECOND_NS);
         let before = run_ns(host, watch)?;
-        let mut stream = UnixStream::connect(socket)?;
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-        let mut page = String::new();
-        stream.read_to_string(&mut page)?;
-        let vcpus = page.matches("\npinfold_vcpu_ready_seconds_total{").count();
-        if vcpus != (GUESTS * VCPUS) as usize {
-            return Err(format!("the page has {vcpus} vCPUs").into());
-        }
+        count_vcpus(socket).ok_or("the page is not there any more")?;
         times.push(run_ns(host, watch)?.saturating_sub(before) as f64);
     }
     Ok(times)
+}
+
+/// The vCPUs on the page of metrics; `None` until there is one.
+fn count_vcpus(socket: &str) -> Option<u32> {
+    let mut stream = UnixStream::connect(socket).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    u32::try_from(page.matches("\npinfold_vcpu_ready_seconds_total{").count()).ok()
 }
 
 fn table(share: f64, times: &[f64], scrapes: &[f64]) -> Table {
@@ -196,10 +214,10 @@ fn place(host: &LiveHost, state: &StateDir, vm: &RunningVm, plan: &Plan) -> Resu
 }
 
 /// The share of a CPU that the watcher takes while nothing happens.
-fn share(host: &LiveHost, watch: &Child) -> Result<f64, Failure> {
-    SystemClock.sleep_ns(SETTLE_NS);
+fn share(host: &LiveHost, watch: &Child, size: &Size) -> Result<f64, Failure> {
+    SystemClock.sleep_ns(size.settle_ns);
     let (begin, before) = (SystemClock.now_ns(), run_ns(host, watch)?);
-    SystemClock.sleep_ns(MEASURE_NS);
+    SystemClock.sleep_ns(size.measure_ns);
     let (end, after) = (SystemClock.now_ns(), run_ns(host, watch)?);
     Ok(after.saturating_sub(before) as f64 / end.saturating_sub(begin) as f64)
 }
@@ -226,7 +244,7 @@ fn time_placement(
     let tid = Tid(new.parse()?);
     while host.affinity(tid)? != *pus {
         if SystemClock.now_ns().saturating_sub(created_ns) > PATIENCE_NS {
-            return Err("the new thread is not placed within 5 s".into());
+            return Err("the new thread is not placed within a minute".into());
         }
         SystemClock.sleep_ns(LOOK_NS);
     }

@@ -79,6 +79,20 @@ fn programs_runs() {
 }
 
 #[test]
+fn like_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words = ["## like: ", "its speed there [95 %]", "1 programs lie in the interval"];
+    check("like --quick", &[&pinfold.to_string_lossy(), "gzip"], &words);
+}
+
+#[test]
+fn watch_runs() {
+    let pinfold = Path::new(BENCH).with_file_name("pinfold");
+    let words = ["## watch: ", "| CPU time in an hour |", "CPU time of a scrape of 160 vCPUs"];
+    check("watch --quick", &["qemu-system-x86_64", &pinfold.to_string_lossy()], &words);
+}
+
+#[test]
 fn top_runs() {
     if !pinfold_host::process::is_root() {
         println!("skipped: the BPF program needs root");
