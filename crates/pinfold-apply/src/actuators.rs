@@ -38,6 +38,7 @@ pub(crate) use signals::members as processes_below;
 pub(crate) use undo_context::UndoContext;
 pub(crate) use write_error::is_managed_irq;
 
+use self::undo_context::Former;
 use crate::cpusets::Hierarchy;
 use crate::tasks::{self, LiveThreads};
 
@@ -188,7 +189,9 @@ pub(crate) fn revert(past: &UndoContext<'_>, step: &Step) -> Vec<Result<Reverted
             })
             .collect(),
         Undo::SetAffinity { task, original } => one(affinity::revert(past, *task, original)),
-        Undo::SetPolicy { task, original } => one(policy::revert(past, *task, *original)),
+        Undo::SetPolicy { task, original, nice } => {
+            one(policy::revert(past, *task, Former { policy: *original, nice: *nice }))
+        }
         Undo::WriteSetting { setting, original, masks, files } => {
             setting::revert(past, setting, original.as_deref(), files, masks)
         }

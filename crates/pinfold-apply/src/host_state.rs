@@ -46,6 +46,7 @@ struct Cache {
     paths: Answers<String, bool>,
     masks: Answers<Tid, Option<CpuSet>>,
     policies: Answers<Tid, Option<Policy>>,
+    nices: Answers<Tid, Option<i8>>,
     settings: Answers<Setting, Option<Option<String>>>,
 }
 
@@ -135,8 +136,11 @@ impl<'h> HostState<'h> {
                 Undo::SetAffinity { task, original } if self.is_alive(*task)? => {
                     cache.masks.set(&task.tid, Some(original.clone()));
                 }
-                Undo::SetPolicy { task, original } if self.is_alive(*task)? => {
+                Undo::SetPolicy { task, original, nice } if self.is_alive(*task)? => {
                     cache.policies.set(&task.tid, Some(*original));
+                    if nice.is_some() {
+                        cache.nices.set(&task.tid, *nice);
+                    }
                 }
                 Undo::SetAffinity { .. }
                 | Undo::SetPolicy { .. }
@@ -278,6 +282,11 @@ impl HostState<'_> {
     /// The policy of a thread.
     pub(crate) fn policy(&self, tid: Tid) -> Result<Option<Policy>, HostError> {
         self.cache.policies.get_or_read(&tid, || tasks::ignore_gone(self.host.policy(tid)))
+    }
+
+    /// The nice value of a thread, also where its policy does not use it.
+    pub(crate) fn nice(&self, tid: Tid) -> Result<Option<i8>, HostError> {
+        self.cache.nices.get_or_read(&tid, || Ok(self.stat(tid)?.map(|stat| stat.nice)))
     }
 
     /// The threads of a process in ascending order; empty if it has ended.

@@ -42,7 +42,7 @@ pub fn demote_real_time_threads(
 ) -> Result<Vec<DemotedThread>, HostError> {
     let mut former: BTreeMap<TaskId, Policy> = BTreeMap::new();
     for (_, step) in record.steps() {
-        if let Undo::SetPolicy { task, original } = &step.undo {
+        if let Undo::SetPolicy { task, original, .. } = &step.undo {
             former.entry(*task).or_insert(*original);
         }
     }

@@ -93,6 +93,21 @@ impl Policy {
         }
     }
 
+    /// Its nice value; `None` of policies that do not use one. The kernel keeps that of the thread
+    /// beside them.
+    #[must_use]
+    pub fn nice(self) -> Option<i8> {
+        match self {
+            Policy::Other { nice } | Policy::Batch { nice } => Some(nice),
+            Policy::Slice { nice, .. } => nice,
+            Policy::Idle
+            | Policy::Fifo { .. }
+            | Policy::RoundRobin { .. }
+            | Policy::Deadline { .. }
+            | Policy::Unknown { .. } => None,
+        }
+    }
+
     /// The policy that this one gives to a thread which has `now`.
     #[must_use]
     pub fn for_thread(self, now: Policy) -> Policy {

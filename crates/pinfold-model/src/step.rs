@@ -148,6 +148,9 @@ pub enum Undo {
         task: TaskId,
         /// Its original policy.
         original: Policy,
+        /// The nice value that the kernel kept beside that policy, if the new one replaces it.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        nice: Option<i8>,
     },
     /// Change the setting back, then restore the masks that differ.
     WriteSetting {

@@ -203,11 +203,12 @@ impl SimHost {
         }
         for (tid, held) in &machine.tasks {
             text.push_str(&format!(
-                "task {tid} ({}): groups {}, mask {}, policy {}\n",
+                "task {tid} ({}): groups {}, mask {}, policy {}, nice {}\n",
                 held.task.comm,
                 held.groups.join(" "),
                 machine.mask(held).intersection(&machine.online),
-                held.task.policy
+                held.task.policy,
+                held.task.nice
             ));
         }
         text

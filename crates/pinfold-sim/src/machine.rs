@@ -216,6 +216,7 @@ impl Machine {
         };
         if let Some(held) = self.tasks.get_mut(&tid) {
             held.task.policy = policy;
+            held.task.nice = policy.nice().unwrap_or(held.task.nice);
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct SimTask {
     pub asked: Option<CpuSet>,
     /// Its scheduling policy.
     pub policy: Policy,
+    /// Its nice value, which other policies keep.
+    pub nice: i8,
     /// Its group in the hierarchy with cpuset, below the mount: `/`, `/a/b`.
     pub group: String,
     /// Run time and run delay.
@@ -75,6 +77,7 @@ impl SimTask {
             state: 'S',
             asked: None,
             policy: Policy::default(),
+            nice: 0,
             group: "/".to_owned(),
             schedstat: SchedStat::default(),
             switches: (0, 0),
@@ -141,6 +144,7 @@ impl SimTask {
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
+        self.nice = policy.nice().unwrap_or(self.nice);
         self
     }
 
@@ -183,7 +187,8 @@ impl SimTask {
     /// Content of `stat`. The CPU time is that of this thread: a simulated process does not sum its
     /// threads.
     pub(super) fn stat(&self, threads: usize) -> String {
-        let (number, priority, nice) = policy_numbers(self.policy);
+        let (number, priority) = policy_numbers(self.policy);
+        let nice = self.nice;
         let kernel_priority =
             if priority > 0 { -1 - i64::from(priority) } else { 20 + i64::from(nice) };
         format!(
@@ -226,8 +231,9 @@ impl SimTask {
     }
 
     pub(super) fn sched(&self, threads: usize) -> String {
-        let (number, priority, nice) = policy_numbers(self.policy);
-        let shown = if priority > 0 { 99 - i64::from(priority) } else { 120 + i64::from(nice) };
+        let (number, priority) = policy_numbers(self.policy);
+        let shown =
+            if priority > 0 { 99 - i64::from(priority) } else { 120 + i64::from(self.nice) };
         format!(
             "{comm} ({tid}, #threads: {threads})\n{line}\n\
              se.nr_migrations                             :  {migrations:>20}\n\
@@ -256,16 +262,15 @@ impl SimTask {
     }
 }
 
-/// Kernel number of the policy, real-time priority and nice value.
-fn policy_numbers(policy: Policy) -> (u32, u8, i8) {
+/// Kernel number of the policy, and its real-time priority.
+fn policy_numbers(policy: Policy) -> (u32, u8) {
     match policy {
-        Policy::Other { nice } => (0, 0, nice),
-        Policy::Slice { nice, .. } => (0, 0, nice.unwrap_or(0)),
-        Policy::Fifo { priority } => (1, priority, 0),
-        Policy::RoundRobin { priority } => (2, priority, 0),
-        Policy::Batch { nice } => (3, 0, nice),
-        Policy::Idle => (5, 0, 0),
-        Policy::Deadline { .. } => (6, 0, 0),
-        Policy::Unknown { number } => (number, 0, 0),
+        Policy::Other { .. } | Policy::Slice { .. } => (0, 0),
+        Policy::Fifo { priority } => (1, priority),
+        Policy::RoundRobin { priority } => (2, priority),
+        Policy::Batch { .. } => (3, 0),
+        Policy::Idle => (5, 0),
+        Policy::Deadline { .. } => (6, 0),
+        Policy::Unknown { number } => (number, 0),
     }
 }

@@ -6,6 +6,7 @@
 use pinfold_host::{Host, HostError, HostMut, paths};
 use pinfold_model::{Finding, Policy, TaskId, Tid};
 
+use super::undo_context::Former;
 use super::{ChangeOutcome, ReadBack, Reverted, UndoContext};
 use crate::tasks::{self, LiveThreads};
 
@@ -37,16 +38,16 @@ pub(super) fn verify(host: &dyn Host, task: TaskId, policy: Policy) -> Result<Re
 pub(super) fn revert(
     past: &UndoContext<'_>,
     task: TaskId,
-    original: Policy,
+    former: Former,
 ) -> Result<Reverted, HostError> {
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
-    if now == original {
+    if now == former.policy {
         return Ok(Reverted::Nothing);
     }
     if !past.wrote_policy(task, now) && !past.has_inherited_policy(task, now) {
-        return Ok(Reverted::Changed(report_change(task, now, original)));
+        return Ok(Reverted::Changed(report_change(task, now, former.policy)));
     }
-    set(past, task, original)
+    set(past, task, former)
 }
 
 /// Reports a moved task whose policy another program changed meanwhile.
@@ -73,7 +74,7 @@ pub(super) fn release_inherited_policy(
         return Ok(Reverted::Nothing);
     }
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
-    let Some(original) = past.inherited_policy(main, now).filter(|original| *original != now)
+    let Some(former) = past.inherited_policy(main, now).filter(|former| former.policy != now)
     else {
         return Ok(Reverted::Nothing);
     };
@@ -82,7 +83,7 @@ pub(super) fn release_inherited_policy(
     {
         return Ok(Reverted::Nothing);
     }
-    set(past, task, original)
+    set(past, task, former)
 }
 
 fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostError> {
@@ -92,7 +93,14 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostErr
     tasks::ignore_gone(past.host.policy(task.tid))
 }
 
-fn set(past: &UndoContext<'_>, task: TaskId, policy: Policy) -> Result<Reverted, HostError> {
+fn set(past: &UndoContext<'_>, task: TaskId, former: Former) -> Result<Reverted, HostError> {
+    let Former { policy, nice } = former;
+    // The policy after that keeps the nice value.
+    if let Some(nice) = nice
+        && tasks::ignore_gone(past.host.set_policy(task.tid, Policy::Other { nice }))?.is_none()
+    {
+        return Ok(Reverted::Gone);
+    }
     if tasks::ignore_gone(past.host.set_policy(task.tid, policy))?.is_none() {
         return Ok(Reverted::Gone);
     }

@@ -15,6 +15,23 @@ use crate::cpusets::{self, Cpusets};
 use crate::journal::Record;
 use crate::recorded_pins;
 
+/// What a step replaced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Former {
+    /// The policy.
+    pub(crate) policy: Policy,
+    /// The nice value that the kernel kept beside it, if it has to be restored.
+    pub(crate) nice: Option<i8>,
+}
+
+/// A step that set a policy.
+#[derive(Clone, Copy, Debug)]
+struct PolicyStep {
+    task: TaskId,
+    policy: Policy,
+    former: Former,
+}
+
 /// A journal's steps, with the host on which they were done.
 pub(crate) struct UndoContext<'a> {
     pub(crate) host: &'a dyn HostMut,
@@ -127,7 +144,10 @@ impl<'a> UndoContext<'a> {
 
     /// True if a policy was set for a task.
     pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
-        self.policies().any(|(at, policy, _)| at == task && policy == now)
+        self.policies().any(|set| {
+            let between = set.former.nice.map(|nice| Policy::Other { nice });
+            set.task == task && (set.policy == now || between == Some(now))
+        })
     }
 
     /// The original mask of a thread that inherited `now` from a placed thread. The process's first
@@ -151,17 +171,14 @@ impl<'a> UndoContext<'a> {
     /// The same for the policy.
     pub(super) fn has_inherited_policy(&self, task: TaskId, now: Policy) -> bool {
         !self.threads.contains(&task)
-            && self.inherited_policy(None, now).is_some_and(|original| original != now)
+            && self.inherited_policy(None, now).is_some_and(|former| former.policy != now)
     }
 
     /// The original policy of a thread that inherited `now`, as [`Self::inherited_mask`].
-    pub(crate) fn inherited_policy(&self, main: Option<Tid>, now: Policy) -> Option<Policy> {
-        let from = |first: bool| {
-            self.policies()
-                .find(|(task, policy, _)| *policy == now && (Some(task.tid) == main || !first))
-                .map(|(_, _, original)| original)
-        };
-        from(true).or_else(|| from(false))
+    pub(crate) fn inherited_policy(&self, main: Option<Tid>, now: Policy) -> Option<Former> {
+        let of_main = self.policies().find(|set| set.policy == now && Some(set.task.tid) == main);
+        let any = of_main.or_else(|| self.policies().find(|set| set.policy == now));
+        any.map(|set| set.former)
     }
 
     /// A new thread inherits its creator's settings, which Pinfold made. Without Pinfold it would
@@ -173,9 +190,9 @@ impl<'a> UndoContext<'a> {
                     original.clone_from(inherited);
                 }
             }
-            Undo::SetPolicy { task, original } if is_new(*task) => {
+            Undo::SetPolicy { task, original, nice } if is_new(*task) => {
                 if let Some(inherited) = self.inherited_policy(Some(main), *original) {
-                    *original = inherited;
+                    (*original, *nice) = (inherited.policy, inherited.nice);
                 }
             }
             Undo::WriteSetting { masks, .. } => {
@@ -191,7 +208,7 @@ impl<'a> UndoContext<'a> {
                         state.mask.clone_from(inherited);
                     }
                     if let Some(inherited) = self.inherited_policy(Some(main), state.policy) {
-                        state.policy = inherited;
+                        state.policy = inherited.policy;
                     }
                 }
             }
@@ -225,10 +242,11 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    fn policies(&self) -> impl Iterator<Item = (TaskId, Policy, Policy)> {
+    fn policies(&self) -> impl Iterator<Item = PolicyStep> {
         self.steps.iter().filter_map(|step| match (&step.change, &step.undo) {
-            (Change::SetPolicy { task, policy }, Undo::SetPolicy { original, .. }) => {
-                Some((*task, *policy, *original))
+            (Change::SetPolicy { task, policy }, Undo::SetPolicy { original, nice, .. }) => {
+                let former = Former { policy: *original, nice: *nice };
+                Some(PolicyStep { task: *task, policy: *policy, former })
             }
             _ => None,
         })
@@ -295,7 +313,7 @@ impl<'a> UndoContext<'a> {
 
     /// True if a step set the policy of a task.
     pub(super) fn has_policy_of(&self, task: TaskId) -> bool {
-        self.policies().any(|(at, ..)| at == task)
+        self.policies().any(|set| set.task == task)
     }
 
     /// Original group of the first task that was moved into a group.

@@ -30,17 +30,7 @@ pub(super) fn may_return(
 
 /// The nice value; larger ones have a lower priority. `None` for policies without one.
 fn rank(policy: Policy) -> Option<i16> {
-    match policy {
-        Policy::Other { nice }
-        | Policy::Batch { nice }
-        | Policy::Slice { nice: Some(nice), .. } => Some(nice.into()),
-        Policy::Idle => Some(IDLE),
-        Policy::Slice { nice: None, .. }
-        | Policy::Fifo { .. }
-        | Policy::RoundRobin { .. }
-        | Policy::Deadline { .. }
-        | Policy::Unknown { .. } => None,
-    }
+    if policy == Policy::Idle { Some(IDLE) } else { policy.nice().map(i16::from) }
 }
 
 /// True where it is not known, too.

@@ -233,13 +233,20 @@ impl<'a> StepBuilder<'a> {
             return Ok(());
         };
         let policy = policy.for_thread(original);
-        if original != policy {
+        if original == policy {
+            return Ok(());
+        }
+        let is_replaced = original.nice().is_none() && policy.nice().is_some();
+        let nice = if is_replaced { self.state.nice(task.tid)? } else { None };
+        let nice = nice.filter(|nice| policy.nice() != Some(*nice));
+        let kept = nice.map_or(original, |nice| Policy::Other { nice });
+        for original in [original, kept] {
             if !policy::may_return(self.state, task.tid, original, policy)? {
                 return Err(Refusal::NoWayBack { task, original, policy }.into());
             }
-            let change = Change::SetPolicy { task, policy };
-            self.step(change, Undo::SetPolicy { task, original }, reason);
         }
+        let change = Change::SetPolicy { task, policy };
+        self.step(change, Undo::SetPolicy { task, original, nice }, reason);
         Ok(())
     }
 

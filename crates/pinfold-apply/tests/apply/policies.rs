@@ -2,7 +2,9 @@
 //! ones is prepared or refused by name.
 
 use crate::common::{Bench, Case, assert_same, break_at, set};
-use pinfold_apply::{ApplyError, Point, Refusal, plan_steps, status};
+use pinfold_apply::{
+    ApplyError, Point, Refusal, Replacement, no_observer, plan_steps, replace, status,
+};
 use pinfold_host::{Host as _, HostMut as _, paths};
 use pinfold_model::{IsolationScope, Policy, Tid};
 use pinfold_sim::SimHost;
@@ -69,6 +71,76 @@ fn check(policy: Policy, pus: &str) {
     assert_eq!(case.host.policy(Tid(501)).unwrap(), policy);
     assert!(bench.undo(&case).is_complete());
     assert_same(&before, &case.host, &policy.to_string());
+}
+
+/// Under a policy without a nice value the kernel keeps that of the thread. A plan replaces it, and
+/// perhaps a second plan does again; an undo is killed before each of its changes, and repeated.
+#[test]
+fn a_nice_value_beside_another_policy_comes_back() {
+    let (fifo, round_robin) = (Policy::Fifo { priority: 2 }, Policy::RoundRobin { priority: 3 });
+    let slice = Policy::Slice { nice: Some(0), slice_ns: 500_000 };
+    for of_owner in [Policy::Idle, fifo, round_robin] {
+        for planned in [Policy::Other { nice: 0 }, Policy::Batch { nice: -3 }, slice] {
+            for second in
+                [None, Some(Policy::Other { nice: 1 }), Some(Policy::Fifo { priority: 9 })]
+            {
+                let case = with_nice_value(of_owner, planned);
+                check_nice_value(case, second, &format!("{of_owner}, {planned}, {second:?}"));
+            }
+        }
+    }
+}
+
+fn with_nice_value(of_owner: Policy, planned: Policy) -> Case {
+    let mut case = crate::common::v2();
+    for policy in [Policy::Other { nice: 7 }, of_owner] {
+        case.host.set_policy(Tid(501), policy).unwrap();
+    }
+    case.plan.vnodes[0].threads[0].policy = Some(planned);
+    case
+}
+
+fn check_nice_value(case: Case, second: Option<Policy>, what: &str) {
+    let before = case.host.snapshot();
+    for dies_after in 0.. {
+        let case = Case { host: case.host.clone(), ..case.clone() };
+        let bench = Bench::new();
+        bench.apply(&case).unwrap();
+        if let Some(policy) = second {
+            let mut plan = case.plan.clone();
+            plan.vnodes[0].threads[0].policy = Some(policy);
+            let replacement = Replacement { plan: &plan, text: "{}", target: &case.target };
+            replace(&case.host, replacement, &mut bench.reopen(&case), &mut no_observer())
+                .map_err(|failure| format!("{what}: {failure:?}"))
+                .unwrap();
+            assert_eq!(case.host.policy(Tid(501)).unwrap(), policy, "{what}");
+        }
+        case.host.fail_after(dies_after, 5);
+        let first = bench.undo(&case);
+        case.host.clear_faults();
+        if !first.is_complete() {
+            assert!(bench.undo(&case).is_complete(), "{what}");
+        }
+        assert_same(&before, &case.host, &format!("{what}, killed after {dies_after} changes"));
+        if first.is_complete() {
+            break;
+        }
+    }
+}
+
+/// A thread that was created meanwhile gets what its creator had.
+#[test]
+fn a_nice_value_that_a_new_thread_inherited_comes_back() {
+    let case = with_nice_value(Policy::Idle, Policy::Batch { nice: 0 });
+    let bench = Bench::new();
+    bench.apply(&case).unwrap();
+    assert!(case.host.clone_thread(Tid(501), Tid(520)));
+    assert_eq!(case.host.policy(Tid(520)).unwrap(), Policy::Batch { nice: 0 });
+    assert!(bench.undo(&case).is_complete());
+    let text = case.host.snapshot();
+    let lines: Vec<&str> =
+        text.lines().filter(|line| line.ends_with("policy idle, nice 7")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
 }
 
 /// Another program gives one thread another policy while the plan is active, also where an undo was

@@ -40,6 +40,8 @@ pub struct ProcStat {
     /// CPU time in clock ticks, in user and kernel mode (fields 14 and 15). For a process, that of
     /// all its threads including ended ones.
     pub cpu_ticks: u64,
+    /// Nice value (field 19), also where the policy does not use it.
+    pub nice: i8,
     /// Number of threads of the process (field 20).
     pub threads: u32,
     /// Start time in clock ticks since boot (field 22).
@@ -175,6 +177,7 @@ pub fn parse(text: &str) -> Result<ProcStat, ProcError> {
         },
         flags: field(9)?.parse().map_err(|_| fail(text))?,
         cpu_ticks: ticks(field(14)?)?.saturating_add(ticks(field(15)?)?),
+        nice: field(19)?.parse().map_err(|_| fail(text))?,
         threads: field(20)?.parse().map_err(|_| fail(text))?,
         start_time: field(22)?.parse().map_err(|_| fail(text))?,
         processor: field(39)?.parse().map_err(|_| fail(text))?,

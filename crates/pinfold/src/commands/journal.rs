@@ -232,6 +232,7 @@ fn before(undo: &Undo) -> String {
             }
         },
         Undo::SetAffinity { original, .. } => original.to_string(),
+        Undo::SetPolicy { original, nice: Some(nice), .. } => format!("{original}, nice {nice}"),
         Undo::SetPolicy { original, .. } => original.to_string(),
         Undo::WriteSetting { original, .. } => {
             original.clone().unwrap_or_else(|| "no value".to_owned())

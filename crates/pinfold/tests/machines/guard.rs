@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use crate::common::machine::{Machine, QEMU, find_thread};
 use crate::common::{Checked as _, SECOND_NS, Sandbox, is_missing, run, skip, until};
-use pinfold_host::process::{Child, Signaled, Spawn};
-use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, files, paths};
+use pinfold_host::process::{self, Child, Signaled, Spawn};
+use pinfold_host::{Clock, Host, HostMut as _, LiveHost, SystemClock, files, paths, proc_stat};
 use pinfold_model::{Policy, Tid};
 
 const ROUND_ROBIN: Policy = Policy::RoundRobin { priority: 1 };
@@ -217,4 +217,28 @@ fn a_tuning_that_is_stopped_loses_the_rights_and_the_start() {
     tune.terminate().expect("asked to end");
     assert!(until(|| matches!(tune.try_wait(), Ok(Some(_)))), "it does not end");
     assert!(until(|| guards(&host, &state).is_empty()), "the guard stays");
+}
+
+/// What the kernel keeps beside a policy: the nice value, on a real thread.
+#[test]
+fn the_nice_value_of_an_idle_thread_comes_back() {
+    if !process::is_root() {
+        return skip("the idle policy is given up again only by root");
+    }
+    let Some(machine) = Machine::new("-smp 1") else { return };
+    let vcpu = machine.thread("CPU 0/").expect("a vCPU");
+    let path = paths::task_stat(vcpu, vcpu);
+    let nice = || proc_stat::at(&machine.host, &path).expect("stat").expect("it runs").nice;
+    for policy in [Policy::Other { nice: 7 }, Policy::Idle] {
+        machine.host.set_policy(vcpu, policy).expect("set");
+    }
+    let (qmp, strategy) = (machine.qmp(), ["--strategy", "compact"]);
+    let apply = ["apply", "--qmp", &qmp, "--tunable", "policy:vcpu=batch:0"];
+    machine.run(&[&apply[..], &strategy].concat()).expect_success();
+    assert_eq!(
+        (machine.host.policy(vcpu).expect("a policy"), nice()),
+        (Policy::Batch { nice: 0 }, 0)
+    );
+    machine.run(&["undo"]).expect_success();
+    assert_eq!((machine.host.policy(vcpu).expect("a policy"), nice()), (Policy::Idle, 7));
 }
