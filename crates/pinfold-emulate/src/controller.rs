@@ -340,7 +340,7 @@ impl Running<'_> {
                 self.refuse(row, &with_causes(&error));
                 Ok(())
             }
-            Err(error) => Err(error.in_row(row.line)),
+            Err(error) => Err(error.in_row(&self.node.profile_file, row.line)),
         }
     }
 

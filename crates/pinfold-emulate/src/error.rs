@@ -62,8 +62,10 @@ pub enum SpeedError {
         hint: String,
     },
     /// A row of a speed profile cannot be applied.
-    #[error("line {line} of a profile")]
+    #[error("{file}: line {line}")]
     Row {
+        /// Path of the profile's file.
+        file: String,
         /// Line number in the profile's file.
         line: usize,
         /// The error.
@@ -127,8 +129,8 @@ impl From<ProcError> for SpeedError {
 
 impl SpeedError {
     /// The same error with the line of a profile's row.
-    pub(crate) fn in_row(self, line: usize) -> Self {
-        Self::Row { line, source: Box::new(self) }
+    pub(crate) fn in_row(self, file: &str, line: usize) -> Self {
+        Self::Row { file: file.to_owned(), line, source: Box::new(self) }
     }
 
     /// A hint for the user.

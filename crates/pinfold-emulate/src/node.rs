@@ -32,6 +32,8 @@ pub struct Node {
     pub period_ns: Option<u64>,
     /// Speed profile.
     pub profile: Vec<ProfileRow>,
+    /// Path of its file, for errors.
+    pub profile_file: String,
     /// The existing group or process that becomes the vnode.
     pub attach: Option<Attach>,
     /// The load that [`Method::Inject`] replays: the time since the start in nanoseconds, and from
@@ -55,6 +57,7 @@ impl Node {
             variant: Variant::Corrected,
             period_ns: None,
             profile: Vec::new(),
+            profile_file: String::new(),
             attach: None,
             load: Vec::new(),
             calibrate: false,

@@ -17,7 +17,7 @@ pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Resul
         for row in &node.profile {
             emulation
                 .check_speeds(&node.at(row.speed).cores)
-                .map_err(|error| error.in_row(row.line))?;
+                .map_err(|error| error.in_row(&node.profile_file, row.line))?;
         }
     }
     let scaled: Vec<&Node> =
@@ -30,9 +30,12 @@ pub(crate) fn check(host: &dyn Host, nodes: &[(&Node, &dyn Emulation)]) -> Resul
             .map(|node| row(node, at_ns).map_or((*node).clone(), |row| node.at(row.speed)))
             .collect();
         frequency::agree(host, &wanted.iter().collect::<Vec<_>>()).map_err(|error| {
-            let begins = scaled.iter().filter_map(|node| row(node, at_ns));
-            let line = begins.filter(|row| row.at_ns == at_ns).map(|row| row.line).next();
-            error.in_row(line.unwrap_or(1))
+            let first = scaled.iter().find_map(|node| {
+                let row = row(node, at_ns).filter(|row| row.at_ns == at_ns)?;
+                Some((node.profile_file.as_str(), row.line))
+            });
+            let (file, line) = first.unwrap_or(("", 1));
+            error.in_row(file, line)
         })?;
     }
     Ok(())

@@ -31,6 +31,21 @@ pub enum Exit {
 }
 
 impl Exit {
+    const ALL: [Self; 7] = [
+        Self::No,
+        Self::Input,
+        Self::Host,
+        Self::Vm,
+        Self::Residue,
+        Self::NoProgram,
+        Self::Interrupted,
+    ];
+
+    /// The one with this code: of another process of Pinfold.
+    pub(crate) fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code)
+    }
+
     /// The exit code.
     #[must_use]
     pub fn code(self) -> u8 {

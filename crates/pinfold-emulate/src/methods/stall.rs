@@ -225,7 +225,7 @@ impl Stalling<'_> {
         let cost = core.spent.cost;
         let least_ns = u64::try_from(cost.extra(0)).unwrap_or(0).saturating_add(cost.entry_ns);
         if period_of(least_ns, lost, 1) > LONGEST_PERIOD_NS {
-            let most = LONGEST_PERIOD_NS.saturating_sub(least_ns) * 100 / LONGEST_PERIOD_NS;
+            let most = LONGEST_PERIOD_NS.saturating_sub(least_ns) * 1000 / LONGEST_PERIOD_NS;
             return Err(SpeedError::OutOfReach {
                 vnode: self.vnode.clone(),
                 method: Method::Stall,
@@ -235,7 +235,7 @@ impl Stalling<'_> {
                     in_us(LONGEST_PERIOD_NS),
                     in_us(least_ns)
                 ),
-                hint: format!("use 100%, or at most {most}%"),
+                hint: format!("use 100%, or at most {}.{}%", most / 10, most % 10),
             });
         }
         let left = u64::from(speed.millionths()).max(1);

@@ -189,12 +189,13 @@ fn a_profile_is_played_and_a_speed_that_is_set_ends_it() {
 fn a_row_that_cannot_be_played_is_reported_at_the_start() {
     let host = machine(CgroupVersion::V2);
     let rows = profile(&[(100, 2_500), (200, 50)]);
-    let node = Node { profile: rows, ..node(Method::Quota, &[(2, 50)]) };
+    let profile_file = "web.csv".to_owned();
+    let node = Node { profile: rows, profile_file, ..node(Method::Quota, &[(2, 50)]) };
     let (clock, spawner) = (SimClock::at(0), Notes::default());
     let (cgroup, _) = enclose(&host, &node);
     let error =
         VnodeController::start(&host, &clock, &spawner, vec![(node, cgroup)]).err().unwrap();
-    let expected = "line 3 of a profile: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
+    let expected = "web.csv: line 3: vnode web: quota cannot emulate 0.5%: that is 500 µs of \
                     each 100000 µs, but the kernel accepts no quota below 1000 µs";
     assert_eq!(pinfold_host::with_causes(&error), expected);
     assert!(error.hint().unwrap().starts_with("use a higher speed"));
@@ -233,7 +234,7 @@ fn profiles_of_one_frequency_domain_agree_or_are_reported() {
     let (all, _) = start(&[(100, 5_000)], &[(100, 5_000), (200, 9_000)]);
     let error = VnodeController::start(&host, &clock, &spawner, all).err().unwrap();
     let reported = pinfold_host::with_causes(&error);
-    assert!(reported.starts_with("line 3 of a profile: "), "{reported}");
+    assert!(reported.starts_with("db.csv: line 3: "), "{reported}");
 }
 
 fn asked_speeds(nodes: &VnodeController<'_>) -> Vec<u32> {
@@ -242,7 +243,13 @@ fn asked_speeds(nodes: &VnodeController<'_>) -> Vec<u32> {
 }
 
 fn one(name: &str, pu: u32, rows: &[(u64, u32)]) -> Node {
-    Node { name: name.to_owned(), profile: profile(rows), ..node(Method::Freq, &[(pu, 100)]) }
+    let profile_file = format!("{name}.csv");
+    Node {
+        name: name.to_owned(),
+        profile: profile(rows),
+        profile_file,
+        ..node(Method::Freq, &[(pu, 100)])
+    }
 }
 
 #[test]

@@ -112,9 +112,8 @@ pub enum SupervisorResponse {
         why: String,
         /// Its hint.
         hint: Option<String>,
-        /// Something could not be restored.
-        #[serde(default)]
-        residue: bool,
+        /// Its exit code.
+        exit: u8,
     },
     /// Response to [`SupervisorRequest::Status`].
     Status(serde_json::Value),
@@ -147,7 +146,7 @@ impl SupervisorResponse {
         Self::Refused {
             why: failure.message.clone(),
             hint: failure.hint.clone(),
-            residue: failure.exit == Exit::Residue,
+            exit: failure.exit.code(),
         }
     }
 
@@ -221,8 +220,8 @@ pub fn ask_process(
     let answer: SupervisorResponse =
         serde_json::from_str(&answer).map_err(|error| connection_failure(&error))?;
     match answer {
-        SupervisorResponse::Refused { why, hint, residue } => {
-            let failure = Failure::new(if residue { Exit::Residue } else { Exit::Input }, why);
+        SupervisorResponse::Refused { why, hint, exit } => {
+            let failure = Failure::new(Exit::from_code(exit.into()).unwrap_or(Exit::Host), why);
             Err(match hint {
                 Some(hint) => failure.with_hint(hint),
                 None => failure,
@@ -331,22 +330,28 @@ pub fn require(
     if let Some(answer) = ask(state, question)? {
         return Ok(answer);
     }
-    let left = platforms(state)?.into_iter().filter(|(_, _, runs)| !runs);
-    let left: Vec<String> = left.map(|(id, _, _)| id).collect();
-    if !left.is_empty() {
-        let text = format!(
-            "the supervisor has exited, but its changes are still active (journal {})",
-            left.join(", ")
-        );
-        return Err(Failure::new(Exit::No, text)
-            .with_hint(format!("`{}` reverts it", Command::new("undo --left"))));
-    }
+    require_none_left(state)?;
     let reported = match last_message(state) {
         None => "no platform is up".to_owned(),
         Some(words) => format!("no platform is up; the last one failed: {words}"),
     };
     Err(Failure::new(Exit::No, reported)
         .with_hint(format!("start one with `{}`", Command::new("emulate up PLATFORM.toml"))))
+}
+
+/// Fails if a supervisor has exited without reverting its changes.
+pub fn require_none_left(state: &StateDir) -> Result<(), Failure> {
+    let left = platforms(state)?.into_iter().filter(|(_, _, runs)| !runs);
+    let left: Vec<String> = left.map(|(id, _, _)| id).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "the supervisor has exited, but its changes are still active (journal {})",
+        left.join(", ")
+    );
+    Err(Failure::new(Exit::No, text)
+        .with_hint(format!("`{}` reverts it", Command::new("undo --left"))))
 }
 
 /// The cgroups and CPUs of a vnode of the active platform.

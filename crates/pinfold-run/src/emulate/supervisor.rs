@@ -135,7 +135,8 @@ pub fn start_child(file: &PlatformFile<'_>, session: Session<'_>) -> Result<Valu
 /// The failure of a supervisor that ended before its vnodes were up: its own, or how it ended.
 fn ended_early(status: std::process::ExitStatus, last_words: &[String]) -> Failure {
     if !last_words.is_empty() {
-        return Failure::new(Exit::Host, last_words.join("\n"));
+        let exit = status.code().and_then(Exit::from_code).unwrap_or(Exit::Host);
+        return Failure::new(exit, last_words.join("\n"));
     }
     let how = process::describe(status);
     Failure::new(Exit::Host, format!("the supervisor exited during its start: {how}"))
@@ -309,6 +310,7 @@ fn resolve(
 /// Converts a planned vnode for the methods.
 pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure> {
     let method = vnode.method.unwrap_or(Method::Stall);
+    let profile_file = vnode.profile.clone().unwrap_or_default();
     let (profile, load) = match &vnode.profile {
         None => (Vec::new(), Vec::new()),
         Some(path) if method.replays_load() => (Vec::new(), load(path, vnode)?),
@@ -322,6 +324,7 @@ pub fn node(vnode: &EmulatedVnode, topology: &Topology) -> Result<Node, Failure>
         variant: vnode.variant,
         period_ns: vnode.period_ns,
         profile,
+        profile_file,
         attach: vnode.attach.clone(),
         load,
         calibrate: vnode.calibrate,

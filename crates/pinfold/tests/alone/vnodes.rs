@@ -273,7 +273,7 @@ fn a_busy_core_has_longer_turns_unless_their_length_is_requested() {
         let lines = format!("speed = \"50%\"\n{lines}");
         let Some(stage) = TestPlatform::with("turns", "stall", &lines, &[]) else { return };
         assert_eq!(interval(&stage), "200.0 µs", "{lines}");
-        let refused = stage.emulate(&["set", &stage.name, "--speed", "99.99%"]).stderr_text();
+        let refused = stage.emulate(&["set", &stage.name, "--speed", "99.99%"]).expect_code(3);
         assert_parts(&refused, &["more than the requested slowdown", "use 100%, or at most 9"]);
         let mut spinner =
             stage.sandbox.start(&["emulate", "exec", &stage.name, "--", "sh", "-c", SPIN]);
@@ -368,6 +368,8 @@ fn nothing_is_slow_any_more_when_the_supervisor_is_stopped_or_killed() {
         stage.supervisor.signal(Signaled::Kill).expect("killed");
         becomes(&stage, false, "slow after the kill");
         assert_parts(&stage.pinfold(&["status"]).stdout_text(), &["supervisor has exited"]);
+        let again = stage.emulate(&["up", &stage.sandbox.path("platform.toml")]).expect_code(1);
+        assert!(again.starts_with("pinfold: the supervisor has exited, but"), "{again}");
         stage.pinfold(&["undo"]).expect_success();
         assert_eq!(stage.groups(), Vec::<String>::new(), "{method}");
     }

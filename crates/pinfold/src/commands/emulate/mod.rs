@@ -110,6 +110,7 @@ pub fn up(arguments: &UpArgs, state: Option<&str>) -> Result<(), Failure> {
             Command::new("emulate down")
         )));
     }
+    ipc::require_none_left(&state)?;
     interrupt::install()?;
     let program = HelperProgram::own()?;
     let session = Session { state: &state, program: &program };
