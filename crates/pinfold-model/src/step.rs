@@ -148,7 +148,7 @@ pub enum Undo {
         task: TaskId,
         /// Its original policy.
         original: Policy,
-        /// The nice value that the kernel kept beside that policy, if the new one replaces it.
+        /// The nice value that the kernel kept beside that policy, if it does not use one.
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         nice: Option<i8>,
     },

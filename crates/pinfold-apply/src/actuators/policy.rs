@@ -42,10 +42,14 @@ pub(super) fn revert(
 ) -> Result<Reverted, HostError> {
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
     if now == former.policy {
-        return Ok(Reverted::Nothing);
+        // Its owner may have restored the policy, beside which the nice value of the plan stays.
+        let nice = if former.nice.is_some() { present_nice(past, task)? } else { None };
+        let is_planned = nice.is_some_and(|nice| past.wrote_nice(task, nice));
+        let is_other = nice != former.nice && is_planned;
+        return if is_other { set(past, task, former) } else { Ok(Reverted::Nothing) };
     }
     if !past.wrote_policy(task, now) && !past.has_inherited_policy(task, now) {
-        return Ok(Reverted::Changed(report_change(task, now, former.policy)));
+        return Ok(Reverted::Changed(report_change(task, now, &former.to_string())));
     }
     set(past, task, former)
 }
@@ -60,7 +64,7 @@ pub(super) fn check_moved(
         None => Reverted::Gone,
         // A separate step restores it.
         Some(now) if now == original || past.wrote_policy(task, now) => Reverted::Nothing,
-        Some(now) => Reverted::Changed(report_change(task, now, original)),
+        Some(now) => Reverted::Changed(report_change(task, now, &original.to_string())),
     })
 }
 
@@ -93,10 +97,15 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostErr
     tasks::ignore_gone(past.host.policy(task.tid))
 }
 
+fn present_nice(past: &UndoContext<'_>, task: TaskId) -> Result<Option<i8>, HostError> {
+    Ok(tasks::stat(past.host, task.tid)?.map(|stat| stat.nice))
+}
+
 fn set(past: &UndoContext<'_>, task: TaskId, former: Former) -> Result<Reverted, HostError> {
     let Former { policy, nice } = former;
     // The policy after that keeps the nice value.
     if let Some(nice) = nice
+        && present_nice(past, task)? != Some(nice)
         && tasks::ignore_gone(past.host.set_policy(task.tid, Policy::Other { nice }))?.is_none()
     {
         return Ok(Reverted::Gone);
@@ -114,7 +123,7 @@ fn set(past: &UndoContext<'_>, task: TaskId, former: Former) -> Result<Reverted,
     }
 }
 
-fn report_change(task: TaskId, now: Policy, original: Policy) -> Finding {
+fn report_change(task: TaskId, now: Policy, original: &str) -> Finding {
     Finding::warning(
         "scheduling policy",
         format!(

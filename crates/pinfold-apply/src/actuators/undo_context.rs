@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 
 use pinfold_host::{Clock, HostError, HostMut, paths};
 use pinfold_model::{Change, CpuSet, Policy, Setting, Step, TaskId, TaskState, Tid, Undo};
@@ -20,8 +21,15 @@ use crate::recorded_pins;
 pub(crate) struct Former {
     /// The policy.
     pub(crate) policy: Policy,
-    /// The nice value that the kernel kept beside it, if it has to be restored.
+    /// The nice value that the kernel kept beside it.
     pub(crate) nice: Option<i8>,
+}
+
+impl fmt::Display for Former {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.policy.fmt(f)?;
+        self.nice.map_or(Ok(()), |nice| write!(f, " with nice {nice}"))
+    }
 }
 
 /// A step that set a policy.
@@ -148,6 +156,11 @@ impl<'a> UndoContext<'a> {
             let between = set.former.nice.map(|nice| Policy::Other { nice });
             set.task == task && (set.policy == now || between == Some(now))
         })
+    }
+
+    /// True if a policy with this nice value was set for a task.
+    pub(super) fn wrote_nice(&self, task: TaskId, now: i8) -> bool {
+        self.policies().any(|set| set.task == task && set.policy.nice() == Some(now))
     }
 
     /// The original mask of a thread that inherited `now` from a placed thread. The process's first

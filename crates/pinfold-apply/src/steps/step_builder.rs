@@ -236,12 +236,11 @@ impl<'a> StepBuilder<'a> {
         if original == policy {
             return Ok(());
         }
-        let is_replaced = original.nice().is_none() && policy.nice().is_some();
-        let nice = if is_replaced { self.state.nice(task.tid)? } else { None };
-        let nice = nice.filter(|nice| policy.nice() != Some(*nice));
+        // Also where this policy keeps it: one that replaces this one may not.
+        let nice = if original.nice().is_none() { self.state.nice(task.tid)? } else { None };
         let kept = nice.map_or(original, |nice| Policy::Other { nice });
-        for original in [original, kept] {
-            if !policy::may_return(self.state, task.tid, original, policy)? {
+        for before in [original, kept] {
+            if !policy::may_return(self.state, task.tid, before, policy)? {
                 return Err(Refusal::NoWayBack { task, original, policy }.into());
             }
         }

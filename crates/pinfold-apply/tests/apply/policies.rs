@@ -79,11 +79,11 @@ fn check(policy: Policy, pus: &str) {
 fn a_nice_value_beside_another_policy_comes_back() {
     let (fifo, round_robin) = (Policy::Fifo { priority: 2 }, Policy::RoundRobin { priority: 3 });
     let slice = Policy::Slice { nice: Some(0), slice_ns: 500_000 };
+    let [same, other] = [7, 1].map(|nice| Policy::Other { nice });
+    let third = Policy::Fifo { priority: 9 };
     for of_owner in [Policy::Idle, fifo, round_robin] {
-        for planned in [Policy::Other { nice: 0 }, Policy::Batch { nice: -3 }, slice] {
-            for second in
-                [None, Some(Policy::Other { nice: 1 }), Some(Policy::Fifo { priority: 9 })]
-            {
+        for planned in [same, Policy::Batch { nice: -3 }, slice, third, Policy::Idle] {
+            for second in [None, Some(other), Some(same), Some(third), Some(Policy::Idle)] {
                 let case = with_nice_value(of_owner, planned);
                 check_nice_value(case, second, &format!("{of_owner}, {planned}, {second:?}"));
             }
@@ -125,6 +125,23 @@ fn check_nice_value(case: Case, second: Option<Policy>, what: &str) {
         if first.is_complete() {
             break;
         }
+    }
+}
+
+/// Its owner restores the policy, beside which the nice value of the plan stays; or has set another.
+#[test]
+fn a_nice_value_of_the_plan_does_not_stay_beside_the_policy_of_the_owner() {
+    for (of_owner, expected) in [(None, 7), (Some(4), 4)] {
+        let case = with_nice_value(Policy::Idle, Policy::Batch { nice: 0 });
+        let bench = Bench::new();
+        bench.apply(&case).unwrap();
+        if let Some(nice) = of_owner {
+            case.host.set_policy(Tid(501), Policy::Other { nice }).unwrap();
+        }
+        case.host.set_policy(Tid(501), Policy::Idle).unwrap();
+        assert!(bench.undo(&case).is_complete());
+        let task = case.host.task(Tid(501)).unwrap();
+        assert_eq!((task.policy, task.nice), (Policy::Idle, expected));
     }
 }
 
