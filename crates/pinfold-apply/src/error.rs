@@ -383,7 +383,7 @@ fn hint_for(change: &str, error: &HostError) -> Option<String> {
         "a thread with a deadline must keep all CPUs of its domain: remove the deadline first \
          (chrt --other --pid 0 TID)"
     } else if is(&[ErrorKind::PermissionDenied]) && is_policy {
-        "run it as root; under CONFIG_RT_GROUP_SCHED give the group run time, or plan without a real-time policy"
+        "run it as root, or plan without this policy; under CONFIG_RT_GROUP_SCHED a real-time policy needs run time of the group"
     } else if is(&[ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem]) {
         "run it as root, or use --isolate none"
     } else if is(&[ErrorKind::InvalidInput]) && is_thread {
