@@ -264,6 +264,9 @@ struct Run<'r, 'c, 'o> {
     irqs: ManagedIrqs,
     /// Whether a refused tunable ends the apply.
     required: bool,
+    /// Whether CPUs that are offline stay so, because another program took them offline under the
+    /// placement.
+    offline_stays: bool,
     /// Other active placements. Read when a step first needs them, and again for each pass.
     others: Option<OtherPlacements>,
 }
@@ -284,6 +287,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             not_retried: BTreeSet::new(),
             irqs: ManagedIrqs::default(),
             required,
+            offline_stays: false,
             others: None,
         }
     }
@@ -305,6 +309,7 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             self.others = None;
             self.find(findings);
             self.drop_left(&mut steps, target)?;
+            self.drop_offline(&mut steps, plan)?;
             steps.retain_mut(|step| self.is_new(step));
             // The steps of the first pass follow at once; later passes list the threads again.
             let mut seen = Some(LiveThreads::from_list(state.listed));
@@ -333,6 +338,28 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
             }
         }
         *steps = others;
+        Ok(())
+    }
+
+    /// Drops the steps that bring CPUs of the plan online, and those that need them, if these CPUs
+    /// stay offline. The kernel has moved the threads, and a later plan can place them.
+    fn drop_offline(&self, steps: &mut Vec<Step>, plan: &Plan) -> Result<(), HostError> {
+        if !self.offline_stays {
+            return Ok(());
+        }
+        let planned = plan.threads().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
+        let offline = planned.difference(&cpusets::list(self.host, &paths::cpu_online())?);
+        let files: BTreeSet<String> = offline.iter().map(paths::cpu_is_online).collect();
+        steps.retain(|step| match &step.change {
+            Change::WriteFile { path, .. } => !files.contains(path),
+            Change::SetAffinity { mask, .. } => !mask.is_subset(&offline),
+            Change::MakeGroup { .. }
+            | Change::MoveTasks { .. }
+            | Change::SetPolicy { .. }
+            | Change::WriteSetting { .. }
+            | Change::MovePages { .. }
+            | Change::SignalProcesses { .. } => true,
+        });
         Ok(())
     }
 

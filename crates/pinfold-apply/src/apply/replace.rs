@@ -102,6 +102,7 @@ pub fn replace(
     actuators::repair(&UndoContext::new(host, journal.clock(), journal.record())?)?;
     let hierarchy = Hierarchy::read(host);
     let mut run = Run::new(host, journal, observer, plan.tuning.required);
+    run.offline_stays = true;
     let stale = run.comparison(&hierarchy, &request)?.stale()?;
     run.drop_stale(&stale)?;
     run.take_missing(&hierarchy, &request)?;
@@ -179,6 +180,7 @@ impl Run<'_, '_, '_> {
     ) -> Result<(), Failure> {
         let masks_survive = cpusets::masks_survive(self.host)?;
         let mut missing = self.comparison(hierarchy, request)?.missing()?;
+        self.drop_offline(&mut missing, request.plan())?;
         missing.retain_mut(|step| self.is_new(step));
         for batch in
             missing.chunk_by(|a, b| can_share_journal_write(a) && can_share_journal_write(b))

@@ -396,6 +396,27 @@ fn a_pu_that_a_thread_needs_is_brought_online_and_goes_again_with_undo() {
     assert_same(&before, &case.host, "brought online");
 }
 
+/// The owner takes a CPU of the placement offline while a plan replaces the present one, after it was
+/// seen that all its CPUs are online.
+#[test]
+fn a_plan_that_replaces_another_brings_no_pu_online() {
+    let case = hotplug();
+    let (bench, before) = (Bench::new(), case.host.snapshot());
+    bench.apply(&case).unwrap();
+    let mut plan = case.plan.clone();
+    plan.vnodes[0].threads[1].pus = set("4");
+    case.host.set_online(&set("0-1,3-7"));
+    let replacement = Replacement { plan: &plan, text: "{}", target: &case.target };
+    replace(&case.host, replacement, &mut bench.reopen(&case), &mut no_observer()).unwrap();
+    assert_eq!(read(&case.host, &paths::cpu_online()), "0-1,3-7");
+    assert_eq!(case.host.affinity(case.target.threads[1].0.tid).unwrap(), set("4"));
+    let now = status(&case.host, &plan, &case.target).unwrap();
+    assert!(now.findings.iter().any(|one| one.text.contains("CPU 2 is offline")), "{now:?}");
+    case.host.set_online(&set("0-7"));
+    assert!(bench.undo(&case).is_complete());
+    assert_same(&before, &case.host, "undone");
+}
+
 #[test]
 fn kernel_threads_that_came_back_without_an_offline_pu_are_named() {
     assert!(near_without("0-7").is_empty());
