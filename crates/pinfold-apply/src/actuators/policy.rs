@@ -103,9 +103,8 @@ fn present_nice(past: &UndoContext<'_>, task: TaskId) -> Result<Option<i8>, Host
 
 fn set(past: &UndoContext<'_>, task: TaskId, former: Former) -> Result<Reverted, HostError> {
     let Former { policy, nice } = former;
-    // The policy after that keeps the nice value.
+    // The policy after that keeps the nice value, and no slice of the plan.
     if let Some(nice) = nice
-        && present_nice(past, task)? != Some(nice)
         && tasks::ignore_gone(past.host.set_policy(task.tid, Policy::Other { nice }))?.is_none()
     {
         return Ok(Reverted::Gone);

@@ -150,11 +150,13 @@ impl<'a> UndoContext<'a> {
         })
     }
 
-    /// True if a policy was set for a task.
+    /// True if a policy was set for a task, also by an undo that was interrupted before it restored
+    /// the policy after the nice value.
     pub(super) fn wrote_policy(&self, task: TaskId, now: Policy) -> bool {
-        self.policies().any(|set| {
+        let is_repeated = !self.record.is_first_undo();
+        self.policies().filter(|set| set.task == task).any(|set| {
             let between = set.former.nice.map(|nice| Policy::Other { nice });
-            set.task == task && (set.policy == now || between == Some(now))
+            set.policy == now || (is_repeated && between == Some(now))
         })
     }
 

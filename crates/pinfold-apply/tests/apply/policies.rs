@@ -145,6 +145,20 @@ fn a_nice_value_of_the_plan_does_not_stay_beside_the_policy_of_the_owner() {
     }
 }
 
+/// Its owner sets a policy with the original nice value.
+#[test]
+fn a_policy_of_the_owner_with_the_original_nice_value_stays() {
+    let case = with_nice_value(Policy::Idle, Policy::Batch { nice: 0 });
+    let (bench, of_owner) = (Bench::new(), Policy::Other { nice: 7 });
+    bench.apply(&case).unwrap();
+    case.host.set_policy(Tid(501), of_owner).unwrap();
+    let report = bench.undo(&case);
+    assert!(report.is_complete());
+    assert_eq!(case.host.policy(Tid(501)).unwrap(), of_owner);
+    let words = "its original idle with nice 7 was not restored";
+    assert!(report.changed.iter().any(|one| one.text.contains(words)), "{report:?}");
+}
+
 /// A thread that was created meanwhile gets what its creator had.
 #[test]
 fn a_nice_value_that_a_new_thread_inherited_comes_back() {
