@@ -350,15 +350,13 @@ impl<'r, 'c, 'o> Run<'r, 'c, 'o> {
         let planned = plan.threads().map(|(_, thread)| &thread.pus).collect::<CpuSet>();
         let offline = planned.difference(&cpusets::list(self.host, &paths::cpu_online())?);
         let files: BTreeSet<String> = offline.iter().map(paths::cpu_is_online).collect();
-        steps.retain(|step| match &step.change {
-            Change::WriteFile { path, .. } => !files.contains(path),
-            Change::SetAffinity { mask, .. } => !mask.is_subset(&offline),
-            Change::MakeGroup { .. }
-            | Change::MoveTasks { .. }
-            | Change::SetPolicy { .. }
-            | Change::WriteSetting { .. }
-            | Change::MovePages { .. }
-            | Change::SignalProcesses { .. } => true,
+        steps.retain(|step| {
+            let file = step.change.as_write_file().map(|(path, _)| path);
+            let is_pin = matches!(
+                &step.change,
+                Change::SetAffinity { mask, .. } if mask.is_subset(&offline)
+            );
+            !is_pin && file.is_none_or(|path| !files.contains(path))
         });
         Ok(())
     }

@@ -43,9 +43,9 @@ pub(super) fn revert(
     let Some(now) = state(past, task)? else { return Ok(Reverted::Gone) };
     if now == former.policy {
         // Its owner may have restored the policy, beside which the nice value of the plan stays.
-        let nice = if former.nice.is_some() { present_nice(past, task)? } else { None };
-        let is_planned = nice.is_some_and(|nice| past.wrote_nice(task, nice));
-        let is_other = nice != former.nice && is_planned;
+        let Some(nice) = former.nice else { return Ok(Reverted::Nothing) };
+        let Some(stat) = tasks::stat(past.host, task.tid)? else { return Ok(Reverted::Gone) };
+        let is_other = stat.nice != nice && past.wrote_nice(task, stat.nice);
         return if is_other { set(past, task, former) } else { Ok(Reverted::Nothing) };
     }
     if !past.wrote_policy(task, now) && !past.has_inherited_policy(task, now) {
@@ -95,10 +95,6 @@ fn state(past: &UndoContext<'_>, task: TaskId) -> Result<Option<Policy>, HostErr
         return Ok(None);
     }
     tasks::ignore_gone(past.host.policy(task.tid))
-}
-
-fn present_nice(past: &UndoContext<'_>, task: TaskId) -> Result<Option<i8>, HostError> {
-    Ok(tasks::stat(past.host, task.tid)?.map(|stat| stat.nice))
 }
 
 fn set(past: &UndoContext<'_>, task: TaskId, former: Former) -> Result<Reverted, HostError> {

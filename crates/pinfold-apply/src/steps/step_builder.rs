@@ -238,8 +238,8 @@ impl<'a> StepBuilder<'a> {
         }
         // Also where this policy keeps it: one that replaces this one may not.
         let nice = if original.nice().is_none() { self.state.nice(task.tid)? } else { None };
-        let kept = nice.map_or(original, |nice| Policy::Other { nice });
-        for before in [original, kept] {
+        let kept = nice.map(|nice| Policy::Other { nice });
+        for before in [Some(original), kept].into_iter().flatten() {
             if !policy::may_return(self.state, task.tid, before, policy)? {
                 return Err(Refusal::NoWayBack { task, original, policy }.into());
             }

@@ -82,7 +82,7 @@ impl TemporaryKind {
     pub fn orphans(self, host: &dyn Host, folder: &str) -> Result<Vec<String>, HostError> {
         let mut found = Vec::new();
         let names = match list(folder) {
-            // A folder that this user may not read, as with a HOME of root's, has none of his.
+            // A folder that this user may not read, such as one in root's HOME, contains none of his.
             Err(error) if error.is_gone() || error.is_permission() => return Ok(found),
             names => names?,
         };

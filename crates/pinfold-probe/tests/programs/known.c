@@ -86,7 +86,7 @@ static void *fighter(void *unused)
     return NULL;
 }
 
-// Nobody waits, so that nearly all of its time is in the calls, whatever else runs.
+// No thread waits on the word, so most CPU time is spent in the calls, regardless of scheduling.
 static void *waker(void *unused)
 {
     (void)unused;

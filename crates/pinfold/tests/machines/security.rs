@@ -111,7 +111,7 @@ fn without_privileges_own_machines_are_placed_and_the_host_is_left() {
         assert!(changed.is_empty(), "{words:?}: {changed:?} {said}");
     }
     assert_parts(&pinfold(&user, &state, &["status"]).stdout_text(), &["no placement is active"]);
-    // With the home directory of another user, of whom there is a folder that he may not read.
+    // HOME is that of another user, with a cache directory that this user may not read.
     let closed = Sandbox::new();
     files::make_dirs(&closed.path(".cache/pinfold/measure")).expect("made");
     run("chmod", ["-R", "700", &closed.root()]).expect_success();
